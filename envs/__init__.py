@@ -1,0 +1,25 @@
+"""MJX environments without reward: `envs.make("quadruped")`. Usable by any Brax-style trainer."""
+
+from envs.base import SkillEnv
+
+NAMES = ("point", "fish", "quadruped", "humanoid", "dog")
+
+
+def body_class(name: str) -> type[SkillEnv]:
+    """The class of a body, imported when asked for."""
+    if name not in NAMES:
+        raise ValueError(f"unknown env {name!r}: choose one of {', '.join(NAMES)}")
+    import importlib
+
+    module = importlib.import_module(f"envs.{name}")
+    return getattr(module, name.capitalize())
+
+
+def make(name: str, **options) -> SkillEnv:
+    """A body by name; options as in `SkillEnv.__init__`."""
+    cls = body_class(name)
+    known = [k for k in SkillEnv.__init__.__kwdefaults__]
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ValueError(f"unknown option {', '.join(unknown)} for env {name}: known are {', '.join(known)}")
+    return cls(**options)

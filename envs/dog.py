@@ -1,0 +1,75 @@
+"""Dog: dm_control's 38-muscle dog, 79 degrees of freedom, trotting off in a random direction."""
+
+import mujoco
+import numpy as np
+
+from envs import suite
+from envs.base import SkillEnv
+
+FORCE_SITES = ["foot_anchor_L", "foot_anchor_R", "hand_anchor_L", "hand_anchor_R"]
+FORCE_SENSORS = ["foot_L", "foot_R", "hand_L", "hand_R"]
+TOUCH_SITES = ["palm_L", "palm_R", "sole_L", "sole_R"]
+START_SPEED = 2.0  # m/s and rad/s, standard deviation of the root's horizontal velocity and yaw rate
+TEETH_CONDIM = 6  # only the teeth have torsional and rolling friction
+
+
+class Dog(SkillEnv):
+    name = "dog"
+    control_timestep = 0.015
+
+    @classmethod
+    def stock_spec(cls) -> mujoco.MjSpec:
+        """The suite's run task: no ball, target or walls."""
+        spec = suite.load("dog")
+        spec.meshdir = "dog_assets"
+        suite.drop(spec, [spec.body("ball"), spec.geom("target"), spec.camera("ball"), spec.camera("head")])
+        suite.drop(spec, [g for g in spec.geoms if g.name.startswith("wall_")])
+        return spec
+
+    @classmethod
+    def edited_spec(cls) -> mujoco.MjSpec:
+        spec = cls.stock_spec()
+        suite.tune(spec, iterations=7, ls_iterations=8)
+        spec.compiler.discardvisual = True
+        spec.option.noslip_iterations = 0
+        for geom in spec.geoms:
+            if geom.condim == TEETH_CONDIM:
+                geom.contype = geom.conaffinity = 0
+        suite.floor_only(spec)
+        suite.cap_contacts(spec, points=32)
+        return spec
+
+    @classmethod
+    def draw_start(cls, model, data, rng) -> np.ndarray:
+        """Default pose, any heading, moving and turning in the plane, muscles at random activations."""
+        yaw = rng.uniform(0, 2 * np.pi)
+        data.qpos[3:7] = np.cos(yaw / 2), 0, 0, np.sin(yaw / 2)
+        data.qvel[[0, 1, 5]] = START_SPEED * rng.standard_normal(3)
+        data.act[:] = rng.uniform(*model.actuator_ctrlrange.T)
+        return np.zeros(0)
+
+    def observe(self, view):
+        """[226] torso xyz, hinges, rates, heights, verticals, velocity, head IMU, foot forces, touch, activations."""
+        return [
+            view.position("torso"),
+            view.qpos[7:],
+            view.qvel[6:],
+            view.position("torso")[2:],
+            view.position("pelvis")[2:],
+            view.vertical("skull"),
+            view.vertical("torso"),
+            view.vertical("pelvis"),
+            view.in_frame("torso", view.subtree_velocity("torso")),
+            view.sensors[:3],  # accelerometer, m/s^2
+            view.velocimeter("head"),
+            view.gyro("head"),
+            view.sensors[3:],  # forces and touch, N
+            view.act,
+        ]
+
+    def sense(self, view):
+        return [view.accelerometer("head"), view.forces(FORCE_SITES), view.touch(TOUCH_SITES)]
+
+    def stock_sensors(self, model, data) -> np.ndarray:
+        names = ["accelerometer", *FORCE_SENSORS, *TOUCH_SITES]
+        return np.concatenate([data.sensor(name).data for name in names])

@@ -1,0 +1,47 @@
+"""Fish: dm_control's swimmer. Gravity off, constraints off, drag of inertia boxes; covers three dimensions."""
+
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from envs import suite, tree
+from envs.base import SkillEnv
+
+
+class Fish(SkillEnv):
+    name = "fish"
+    control_timestep = 0.04
+    position_size = 3
+    bin_size = 0.01
+
+    @classmethod
+    def stock_spec(cls) -> mujoco.MjSpec:
+        return suite.load("fish")
+
+    @classmethod
+    def edited_spec(cls) -> mujoco.MjSpec:
+        spec = cls.stock_spec()
+        suite.tune(spec, iterations=1, ls_iterations=1)
+        for geom in spec.geoms:  # constraints are off in the stock model: contacts would be found and never used
+            geom.contype = geom.conaffinity = 0
+        return spec
+
+    @classmethod
+    def draw_start(cls, model, data, rng) -> np.ndarray:
+        """Any orientation, fins and tail near rest, a target nearby that the observation points to."""
+        quat = rng.standard_normal(4)
+        data.qpos[3:7] = quat / np.linalg.norm(quat)
+        data.qpos[7:] = rng.uniform(-0.2, 0.2, model.nq - 7)
+        return rng.uniform([-0.4, -0.4, 0.1], [0.4, 0.4, 0.3])
+
+    def observe(self, view):
+        """[27] torso xyz, hinges, upright, mouth-to-target in the mouth's axes, all velocities."""
+        mouth, turn = view.geom("mouth")
+        to_target = tree.mat_vec(tree.transpose(turn), tree.Vec(view.drawn) - mouth)
+        return [
+            view.position("torso"),
+            view.qpos[7:],
+            view.vertical("torso")[2:],
+            jnp.stack(to_target),
+            view.qvel,
+        ]

@@ -1,0 +1,53 @@
+"""Humanoid: dm_control's 21-motor humanoid. Starts in a random pose in the air and falls."""
+
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from envs import suite
+from envs.base import SkillEnv
+
+START_HEIGHT = 1.5  # m
+
+
+class Humanoid(SkillEnv):
+    name = "humanoid"
+    control_timestep = 0.025
+
+    @classmethod
+    def stock_spec(cls) -> mujoco.MjSpec:
+        return suite.load("humanoid")
+
+    @classmethod
+    def edited_spec(cls) -> mujoco.MjSpec:
+        spec = cls.stock_spec()
+        suite.tune(spec, iterations=5, ls_iterations=6)
+        suite.cap_contacts(spec, points=12, pairs=16)
+        return spec
+
+    @classmethod
+    def draw_start(cls, model, data, rng) -> np.ndarray:
+        """Hinges uniform in range, quaternion from four uniform numbers (dm_control's law), drawn until nothing touches."""
+        hinges = model.jnt_range[1:]
+        while True:
+            data.qpos[:3] = 0, 0, START_HEIGHT
+            quat = rng.uniform(size=4)
+            data.qpos[3:7] = quat / np.linalg.norm(quat)
+            data.qpos[7:] = rng.uniform(*hinges.T)
+            mujoco.mj_fwdPosition(model, data)
+            if data.ncon == 0:
+                return np.zeros(0)
+
+    def observe(self, view):
+        """[70] torso xyz, hinges, head height, hands and feet, torso vertical, velocity of the whole, all velocities."""
+        torso = view.position("torso")
+        limbs = [f"{side}_{limb}" for side in ("left", "right") for limb in ("hand", "foot")]
+        return [
+            torso,
+            view.qpos[7:],
+            view.position("head")[2:],
+            jnp.concatenate([view.in_frame("torso", view.position(limb) - torso) for limb in limbs]),
+            view.vertical("torso"),
+            view.subtree_velocity("torso"),
+            view.qvel,
+        ]

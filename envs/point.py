@@ -1,0 +1,45 @@
+"""Point: a puck on an endless plane, driven along x and y. The quick body for demos and tests."""
+
+import mujoco
+import numpy as np
+
+from envs.base import SkillEnv
+
+RADIUS = 0.2  # m
+MASS = 1.0  # kg
+DAMPING = 1.0  # N s/m: time constant 1 s
+THRUST = 5.0  # N: top speed 5 m/s along each axis, 50 m an episode
+TIMESTEP = 0.025  # s
+
+
+class Point(SkillEnv):
+    name = "point"
+    control_timestep = 0.025
+
+    @classmethod
+    def stock_spec(cls) -> mujoco.MjSpec:
+        spec = mujoco.MjSpec()
+        spec.modelname = "point"
+        spec.option.timestep = TIMESTEP
+        body = spec.worldbody.add_body(name="torso", pos=[0, 0, RADIUS])
+        body.add_geom(name="torso", type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[RADIUS, 0, 0], mass=MASS)
+        for axis, direction in (("x", [1, 0, 0]), ("y", [0, 1, 0])):
+            body.add_joint(name=axis, type=mujoco.mjtJoint.mjJNT_SLIDE, axis=direction, damping=DAMPING)
+            motor = spec.add_actuator(name=axis, target=axis, trntype=mujoco.mjtTrn.mjTRN_JOINT, gear=[THRUST] + [0] * 5)
+            motor.ctrllimited, motor.ctrlrange = True, [-1, 1]
+        return spec
+
+    @classmethod
+    def edited_spec(cls) -> mujoco.MjSpec:
+        spec = cls.stock_spec()
+        spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
+        return spec
+
+    @classmethod
+    def draw_start(cls, model, data, rng) -> np.ndarray:
+        data.qpos[:] = rng.uniform(-0.1, 0.1, 2)
+        return np.zeros(0)
+
+    def observe(self, view):
+        """[4] x, y (m), and their rates (m/s)."""
+        return [view.qpos, view.qvel]

@@ -1,0 +1,75 @@
+"""Quadruped: dm_control's four-legged runner, starting near upright just above the floor."""
+
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from envs import suite
+from envs.base import SkillEnv
+
+TOES = ["toe_front_left", "toe_front_right", "toe_back_right", "toe_back_left"]  # sites of the force and torque sensors
+TILT = 0.02  # standard deviation of each quaternion component at the start
+RAISE = 0.01  # m, step of the height search
+
+
+class Quadruped(SkillEnv):
+    name = "quadruped"
+    control_timestep = 0.02
+
+    @classmethod
+    def stock_spec(cls) -> mujoco.MjSpec:
+        """The suite's run task: no walls, ball, target, terrain or rangefinders."""
+        spec = suite.load("quadruped")
+        suite.drop(spec, [g for g in spec.geoms if g.name.startswith("wall") or g.name == "terrain"])
+        suite.drop(spec, [spec.body("ball"), spec.site("target")])
+        suite.drop(spec, [s for s in spec.sensors if s.type == mujoco.mjtSensor.mjSENS_RANGEFINDER])
+        return spec
+
+    @classmethod
+    def edited_spec(cls) -> mujoco.MjSpec:
+        spec = cls.stock_spec()
+        suite.tune(spec, iterations=4, ls_iterations=6)
+        suite.drop(spec, spec.hfields)
+        for geom in spec.geoms:
+            if geom.type == mujoco.mjtGeom.mjGEOM_CYLINDER:  # the two eyes
+                geom.contype = geom.conaffinity = 0
+        suite.floor_only(spec)
+        suite.cap_contacts(spec, points=12)
+        return spec
+
+    @classmethod
+    def draw_start(cls, model, data, rng) -> np.ndarray:
+        """Near upright (METRA's and GenDa's law), raised from the floor in 1 cm steps until nothing touches."""
+        quat = np.array([1.0, 0, 0, 0]) + TILT * rng.standard_normal(4)
+        data.qpos[3:7] = quat / np.linalg.norm(quat)
+        data.qpos[:3] = 0
+        while True:
+            mujoco.mj_kinematics(model, data)
+            mujoco.mj_collision(model, data)
+            if data.ncon == 0:
+                return np.zeros(0)
+            data.qpos[2] += RAISE
+
+    def observe(self, view):
+        """[81] torso xyz, hinges, rates, activations, torso velocity, upright, IMU, toe forces and torques."""
+        return [
+            view.position("torso"),
+            view.qpos[7:],
+            view.qvel[6:],
+            view.act,
+            view.velocimeter("torso"),
+            view.vertical("torso")[2:],
+            view.sensors[:3],  # accelerometer, m/s^2
+            view.gyro("torso"),
+            view.sensors[3:],  # toe forces, then toe torques, arcsinh
+        ]
+
+    def sense(self, view):
+        toes = jnp.concatenate([view.forces(TOES), view.torques(TOES)])
+        return [view.accelerometer("torso"), jnp.arcsinh(toes)]
+
+    def stock_sensors(self, model, data) -> np.ndarray:
+        kinds = mujoco.mjtSensor
+        read = lambda kind: np.concatenate([data.sensor(i).data for i in np.flatnonzero(model.sensor_type == kind)])
+        toes = np.concatenate([read(kinds.mjSENS_FORCE), read(kinds.mjSENS_TORQUE)])
+        return np.concatenate([read(kinds.mjSENS_ACCELEROMETER), np.arcsinh(toes)])

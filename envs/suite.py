@@ -1,0 +1,45 @@
+"""Models of the dm_control package, opened as `mujoco.MjSpec` without importing dm_control (which probes for a display)."""
+
+import importlib.util
+import pathlib
+
+import mujoco
+
+
+def load(name: str) -> mujoco.MjSpec:
+    """The suite's XML of a body, before any task edits."""
+    found = importlib.util.find_spec("dm_control")
+    if found is None:
+        raise ModuleNotFoundError("the models come from the dm_control package: pip install -r requirements.txt")
+    folder = pathlib.Path(found.submodule_search_locations[0]) / "suite"
+    return mujoco.MjSpec.from_file(str(folder / f"{name}.xml"))
+
+
+def floor_only(spec: mujoco.MjSpec, floor: str = "floor") -> None:
+    """Lets every colliding geom touch the floor and nothing else."""
+    for geom in spec.geoms:
+        if geom.name == floor:
+            geom.contype, geom.conaffinity = 1, 0
+        elif geom.contype or geom.conaffinity:
+            geom.contype, geom.conaffinity = 0, 1
+
+
+def cap_contacts(spec: mujoco.MjSpec, points: int, pairs: int | None = None) -> None:
+    """MJX keeps the deepest `points` contacts of each friction kind, and tests the nearest `pairs` of each shape kind."""
+    spec.add_numeric(name="max_contact_points", data=[points])
+    if pairs is not None:
+        spec.add_numeric(name="max_geom_pairs", data=[pairs])
+
+
+def drop(spec: mujoco.MjSpec, elements) -> None:
+    for element in list(elements):
+        spec.delete(element)
+
+
+def tune(spec: mujoco.MjSpec, iterations: int, ls_iterations: int) -> None:
+    """Trip counts of our solver, dense Jacobians; no sensors, cameras or lights: `envs.view` computes what is observed."""
+    spec.option.iterations, spec.option.ls_iterations = iterations, ls_iterations
+    spec.option.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
+    drop(spec, spec.sensors)
+    drop(spec, spec.cameras)
+    drop(spec, spec.lights)
