@@ -1,0 +1,38 @@
+"""Which skill does the policy learn a transition with: the one rolled out, or the one the transition shows?"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+
+def draw_planes(key: Array, planes: int, dim: int) -> Array:
+    """[planes, d] unit normals of random hyperplanes through the origin."""
+    normals = jax.random.normal(key, (planes, dim))
+    return normals / jnp.linalg.norm(normals, axis=-1, keepdims=True)
+
+
+def skill_code(z: Array, planes: Array) -> Array:
+    """[B, d] -> one-hot [B, 2^planes]: on which side of each plane a skill lies (a locality-sensitive hash)."""
+    bits = (z @ planes.T > 0).astype(jnp.int32)
+    return jax.nn.one_hot(bits @ (2 ** jnp.arange(len(planes))), 2 ** len(planes))
+
+
+def keep_rollout(logit: Array, threshold: float) -> Array:
+    """[B] bool: keep z_roll where relabelled directions are rare beside the prior, i.e. the gate says p < threshold."""
+    return jnp.clip(jax.nn.sigmoid(logit), 1e-6, 1 - 1e-6) < threshold
+
+
+def gate_loss(logit_relabelled: Array, logit_prior: Array) -> Array:
+    """Tell this batch's relabelled directions (label 1, logits [B]) from fresh prior skills (label 0, logits [B])."""
+    logits = jnp.concatenate([logit_relabelled, logit_prior])
+    labels = jnp.concatenate([jnp.ones_like(logit_relabelled), jnp.zeros_like(logit_prior)])
+    return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
+
+
+def mix(z_c: Array, z_tau: Array) -> Array:
+    """Mix(c, tau): the first len(z_c) of the batch take the c-step label, the others the whole-episode one [B, d].
+
+    The official code picks that share by a random permutation; the batch is drawn independently, so its order is one.
+    """
+    return jnp.concatenate([z_c, z_tau[len(z_c) :]])

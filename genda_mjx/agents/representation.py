@@ -1,0 +1,43 @@
+"""phi: latent steps that are long along the skill but no longer than the constraint allows. Shared with METRA."""
+
+import jax.numpy as jnp
+from jax import Array
+from jax.lax import stop_gradient
+from jax.nn import logsumexp
+
+
+def unit(x: Array) -> Array:
+    """[..., d] scaled to length 1. The norm has a finite gradient at 0, where two equal states put it."""
+    squared = (x**2).sum(-1, keepdims=True)
+    safe = jnp.where(squared > 0, squared, 1.0)
+    return x / (jnp.where(squared > 0, jnp.sqrt(safe), 0.0) + 1e-8)
+
+
+def reward(step: Array, z: Array) -> Array:
+    """Eq. 7: progress [B] of the latent step phi(s') - phi(s) [B, d] along the skill z [B, d]."""
+    return (step * z).sum(-1)
+
+
+def step_constraint(step: Array, slack: float) -> Array:
+    """[B], negative where a latent step [B, d] is longer than sqrt(d); at most `slack`, where it stops pushing.
+
+    The mean over dimensions, not the sum, is the official reading of the constraint in Eq. 1 and 3.
+    """
+    return jnp.minimum(1 - (step**2).mean(-1), slack)
+
+
+def representation_loss(step: Array, z: Array, constraint: Array, multiplier: Array) -> Array:
+    """Eq. 3 as a Lagrangian: align steps [B, d] with their labels [B, d] under the dual-weighted constraint [B]."""
+    return -(reward(step, stop_gradient(z)) + stop_gradient(multiplier) * constraint).mean()
+
+
+def multiplier_loss(log_multiplier: Array, constraint: Array) -> Array:
+    """Dual descent: the multiplier grows while the mean constraint [B] is violated (negative)."""
+    return jnp.exp(log_multiplier) * stop_gradient(constraint).mean()
+
+
+def uniformity_loss(v: Array) -> Array:
+    """Eq. 5: push episode directions v [B, d] apart on the sphere, so that relabelling cannot collapse."""
+    similarity = v @ v.T
+    others = ~jnp.eye(len(v), dtype=bool)
+    return logsumexp(similarity, axis=-1, where=others).mean()

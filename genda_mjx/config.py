@@ -1,0 +1,189 @@
+"""Every option of a run: one flat dataclass that is also the command line, and the presets as data.
+
+Letters used in all docstrings: N envs, T steps an episode, B batch, C ring capacity (episodes), d skill dimension.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+
+class UserError(ValueError):
+    """A mistake that the user can mend; the command line prints it as one line, without a traceback."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Discover skills without reward. Defaults are the paper's; `--preset small` is sized for a CPU."""
+
+    env: str = "point"  # body: point, fish, quadruped, humanoid or dog
+    algo: str = "genda"  # agent, a name in genda_mjx.agents.AGENTS
+    preset: Literal["paper", "small"] = "paper"  # small: narrower, shorter, higher learning rate; flags still win
+    seed: int = 0  # seeds everything: networks, resets, skills, batches
+    out: str = ""  # run folder; empty means runs/<env>
+    resume: bool = False  # continue the run in --out, bit for bit
+
+    # Schedule: one iteration is num_envs episodes and round(num_envs * T * utd) updates.
+    total_steps: int = 10_000_000  # environment steps (agent steps, after action repeat) over all envs
+    num_envs: int = 2  # N, episodes collected side by side
+    utd: float = 0.5  # gradient steps per environment step
+    batch_size: int = 256  # B, transitions per gradient step
+    buffer_size: int = 1_000_000  # replay capacity in transitions, rounded down to whole iterations
+    warmup_episodes: int = 100  # random-action episodes before learning, rounded up to whole iterations
+    iterations_per_dispatch: int = 1  # iterations that run on the device before the host looks again
+
+    # Networks
+    hidden: int = 1024  # width of both hidden layers, all networks
+    skill_dim: int = 2  # d, dimension of a skill
+    cib_dim: int = 256  # dimension of the CIB embedding that the actor sees
+    bf16: bool = False  # bfloat16 matrix products in the networks (parameters and physics stay float32)
+
+    # Optimisation
+    learning_rate: float = 1e-4  # Adam, everything but the gate
+    discount: float = 0.99  # gamma
+    ema_rate: float = 0.005  # step of the moving averages of phi and of the critics
+    initial_alpha: float = 0.01  # SAC temperature at the start; learned
+
+    # Representation
+    initial_lambda: float = 30.0  # dual multiplier of the step-length constraint at the start; learned
+    slack: float = 1e-3  # the constraint term is clipped from above at this value
+    beta: float = 1.0  # weight of the uniformity loss, Eq. 6
+
+    # Relabelling
+    no_relabel: bool = False  # ablation: z_roll everywhere and no uniformity loss
+    relabel: Literal["mix", "roll", "c", "tau", "random"] = "mix"  # skills that the policy learns from
+    mix_ratio: float = 0.5  # share of c-step labels among the mixed ones, the rest are whole-episode labels
+    keep_threshold: float = 0.4  # a rollout skill is kept where the gate's probability is below this
+    max_horizon: int = 5  # c is drawn from 1..max_horizon
+    gate_learning_rate: float = 1e-2  # Adam, gate classifier
+    gate_planes: int = 8  # random hyperplanes that hash a skill
+
+    # Complementary information bottleneck
+    no_cib: bool = False  # ablation: the actor sees the raw observation
+    kl_weight: float = 0.1  # weight of the KL term against reconstruction
+
+    # Evaluation, files, logging
+    eval_every: int = 100_000  # steps between evaluations, rounded up to whole iterations; 0 evaluates at the end only
+    eval_episodes: int = 48  # deterministic episodes with random skills in an evaluation
+    checkpoint_every: int = 200_000  # steps between checkpoints, rounded up; 0 saves at the end only
+    keep_last: int = 2  # checkpoints kept, newest first
+    keep_every: int = 0  # also keep every checkpoint at a multiple of this many steps; 0 keeps none
+    wandb: Literal["off", "offline", "online"] = "off"  # Weights & Biases; a missing login falls back to offline
+    tensorboard: bool = False  # also write TensorBoard events into the run folder
+    compile_cache: str = ".cache/jax"  # folder of compiled programs, kept between runs; empty turns it off
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=2)
+
+    @staticmethod
+    def from_json(text: str) -> "Config":
+        values = json.loads(text)
+        unknown = set(values) - {field.name for field in dataclasses.fields(Config)}
+        if unknown:
+            raise UserError(f"config has unknown fields {sorted(unknown)}; it was written by another version")
+        return Config(**values)
+
+
+# What the paper's tables and the official scripts change per body.
+ENV_PRESETS: dict[str, dict[str, Any]] = {
+    "point": {"total_steps": 1_000_000},
+    "fish": {"skill_dim": 3},
+    "quadruped": {},
+    "humanoid": {},
+    "dog": {"cib_dim": 512},
+}
+
+# A CPU-sized run. Narrower networks learn from fewer steps with a higher rate, and reach the constraint from a lower
+# multiplier: at rate 1e-4 and lambda 30 the first 10^5 steps hardly move phi.
+SMALL: dict[str, Any] = {
+    "hidden": 256,
+    "cib_dim": 64,
+    "num_envs": 8,
+    "learning_rate": 3e-4,
+    "initial_lambda": 3.0,
+    "total_steps": 400_000,
+    "buffer_size": 400_000,
+    "eval_every": 40_000,
+    "checkpoint_every": 40_000,
+}
+SMALL_ENV: dict[str, dict[str, Any]] = {
+    "point": {
+        "hidden": 128, "cib_dim": 32, "utd": 0.25, "total_steps": 50_000, "eval_every": 10_000,
+        "checkpoint_every": 10_000, "buffer_size": 100_000, "warmup_episodes": 16,
+    },
+}  # fmt: skip
+
+# Fields that may differ from the stored run when it continues; all others decide what is computed.
+RESUMABLE = frozenset(
+    {"out", "resume", "total_steps", "checkpoint_every", "keep_last", "keep_every", "wandb", "tensorboard",
+     "compile_cache", "iterations_per_dispatch", "eval_every"}
+)  # fmt: skip
+
+
+def preset(env: str, name: str) -> Config:
+    """The defaults of a body under a preset; an unknown body gets the general ones (making it then reports it)."""
+    values = {"env": env, "preset": name} | ENV_PRESETS.get(env, {})
+    if name == "small":
+        values |= SMALL | SMALL_ENV.get(env, {})
+    return Config(**values)
+
+
+def run_folder(config: Config) -> Path:
+    return Path(config.out or f"runs/{config.env}")
+
+
+def parse(arguments: list[str] | None = None) -> Config:
+    """Command line -> Config. Parsed twice: the first pass finds the defaults to start from (a preset, or the stored
+    run when resuming), the second lets every flag the user gave win over them."""
+    Flags = Annotated[Config, tyro.conf.FlagCreatePairsOff]
+    first = tyro.cli(Flags, args=arguments, default=Config())
+    base = preset(first.env, first.preset)
+    if first.resume:
+        stored = run_folder(first) / "config.json"
+        if not stored.exists():
+            raise UserError(f"nothing to resume in {run_folder(first)}: no config.json; start it without --resume")
+        base = dataclasses.replace(read_config(stored.parent), resume=True)
+    config = tyro.cli(Flags, args=arguments, default=base)
+    return dataclasses.replace(config, out=str(run_folder(first)))
+
+
+def read_config(run: Path) -> Config:
+    """The config that a run folder was made with."""
+    path = run / "config.json"
+    if not path.exists():
+        raise UserError(f"{run} is not a run folder: it has no config.json")
+    try:
+        return Config.from_json(path.read_text())
+    except (json.JSONDecodeError, TypeError) as error:
+        raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
+
+
+def differences(stored: Config, asked: Config) -> list[str]:
+    """What stops `asked` from continuing `stored`, one line a field."""
+    old, new = dataclasses.asdict(stored), dataclasses.asdict(asked)
+    return [
+        f"{name} is {old[name]!r} in the run, {new[name]!r} asked"
+        for name in old
+        if name not in RESUMABLE and old[name] != new[name]
+    ]
+
+
+def validate(config: Config) -> None:
+    """Ranges that can be checked without an environment."""
+    positive = ("num_envs", "total_steps", "batch_size", "hidden", "skill_dim", "cib_dim", "buffer_size", "utd",
+                "learning_rate", "eval_episodes", "max_horizon", "iterations_per_dispatch", "keep_last", "gate_planes",
+                "initial_lambda", "initial_alpha", "gate_learning_rate")  # fmt: skip
+    for name in positive:
+        if not getattr(config, name) > 0:
+            raise UserError(f"--{name} is {getattr(config, name)}; it must be greater than 0")
+    for name in ("eval_every", "checkpoint_every", "keep_every", "warmup_episodes", "seed", "beta", "kl_weight"):
+        if getattr(config, name) < 0:
+            raise UserError(f"--{name} is {getattr(config, name)}; it must not be negative")
+    for name in ("mix_ratio", "keep_threshold", "discount", "ema_rate"):
+        if not 0 <= getattr(config, name) <= 1:
+            raise UserError(f"--{name} is {getattr(config, name)}; it must lie in [0, 1]")
+    if config.batch_size < 2:
+        raise UserError("--batch_size is 1; the uniformity loss compares pairs, so it needs at least 2")

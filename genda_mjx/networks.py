@@ -1,0 +1,94 @@
+"""The networks, all two hidden layers wide `hidden`. Initialisers follow the official code (docs/fidelity.md)."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.typing import DTypeLike
+
+XAVIER = nn.initializers.xavier_uniform()
+LECUN = nn.initializers.lecun_normal()
+LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+
+
+class Trunk(nn.Module):
+    """[..., in] -> [..., hidden]: two layers of Dense and ReLU, then LayerNorm if asked for."""
+
+    hidden: int
+    layer_norm: bool = False
+    kernel_init: nn.initializers.Initializer = XAVIER
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        for _ in range(2):
+            x = nn.relu(nn.Dense(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype)(x))
+            if self.layer_norm:  # after the activation, as the official critics
+                x = nn.LayerNorm(dtype=self.dtype)(x)
+        return x
+
+
+class MLP(nn.Module):
+    """[..., in] -> [..., out], used for phi and for the CIB decoder."""
+
+    hidden: int
+    out: int
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        h = Trunk(self.hidden, dtype=self.dtype)(x)
+        return nn.Dense(self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
+
+
+class Gaussian(nn.Module):
+    """[..., in] -> (mean, log std) [..., out]; the log std is squashed smoothly into [-5, 2]."""
+
+    hidden: int
+    out: int
+    kernel_init: nn.initializers.Initializer = XAVIER
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        h = Trunk(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype)(x)
+        # One product for both heads. LeCun's scale depends on the fan-in only, so this equals two separate heads.
+        heads = nn.Dense(2 * self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
+        mean, raw = jnp.split(heads, 2, axis=-1)
+        return mean, LOG_STD_MIN + 0.5 * (LOG_STD_MAX - LOG_STD_MIN) * (jnp.tanh(raw) + 1)
+
+
+class Critic(nn.Module):
+    """[..., in] -> [...], one value."""
+
+    hidden: int
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        h = Trunk(self.hidden, layer_norm=True, dtype=self.dtype)(x)
+        return nn.Dense(1, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)[..., 0]
+
+
+def twin_critic(hidden: int, dtype: DTypeLike = jnp.float32) -> nn.Module:
+    """[B, in] -> [2, B]: two independent critics whose parameters are stacked, so a layer is one batched product."""
+    ensemble = nn.vmap(Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, axis_size=2)
+    return ensemble(hidden, dtype=dtype)
+
+
+class Gate(nn.Module):
+    """[B, codes] one-hot skill codes -> [B] logit: is this a relabelled direction (1) or a prior sample (0)?"""
+
+    @nn.compact
+    def __call__(self, code: Array) -> Array:
+        h = nn.silu(nn.Dense(64)(code))
+        h = nn.silu(nn.Dense(64)(h))
+        return nn.Dense(1)(h)[..., 0]
+
+
+def sample_tanh_gaussian(mean: Array, log_std: Array, key: Array) -> tuple[Array, Array]:
+    """Action tanh(u) [B, A] with u ~ N(mean, std), and its log-probability [B]."""
+    noise = jax.random.normal(key, mean.shape)
+    action = jnp.tanh(mean + jnp.exp(log_std) * noise)
+    log_normal = -0.5 * (noise**2 + jnp.log(2 * jnp.pi)) - log_std
+    return action, (log_normal - jnp.log(1 - action**2 + 1e-6)).sum(-1)
