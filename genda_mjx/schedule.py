@@ -83,7 +83,7 @@ def describe(config: Config, schedule: Schedule, state: Any) -> str:
     """The schedule and memory of a run, from the shapes of its TrainState; refuses what cannot fit."""
     ring, agent = nbytes(state.ring), nbytes(state.agent)
     fresh = nbytes(state.ring.episodes) // schedule.capacity * config.num_envs
-    # Beside the state: gradients (as large as the parameters), and an iteration's episodes before and after transposing.
+    # Beside the state: gradients, as large as the parameters, and an iteration's episodes before and after transposing.
     needed = ring + agent + nbytes(state.agent.params) + 2 * fresh
     free = available_bytes()
     if free is not None and needed > free:

@@ -1,0 +1,134 @@
+"""Checkpoints of a run: the learner and the replay as separate Orbax items, so that evaluation can skip the replay.
+
+A checkpoint appears under its final name only when it is complete (Orbax renames it), so a run that is killed at any
+moment keeps the previous one. The layout of every array is kept beside it and compared before anything is loaded.
+"""
+
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jax
+from orbax.checkpoint import v1 as ocp
+
+from genda_mjx.config import Config, UserError
+from genda_mjx.program import TrainState
+
+SCHEMA = 1  # raise when old checkpoints can no longer be read
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "brax", "mujoco", "mujoco-mjx", "dm_control")
+
+
+def versions() -> dict[str, str]:
+    return {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+
+
+def layout(tree: Any) -> dict[str, str]:
+    """Path of every array -> its type, like "float32[256,81]"."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
+
+
+def split(state: TrainState) -> dict[str, Any]:
+    """TrainState -> items of a checkpoint. Keys are stored as their words, which any version can read."""
+    key = jax.random.key_data(state.key) if isinstance(state.key, jax.Array) else abstract_key_data(state.key)
+    return {"learner": {"agent": state.agent, "key": key, "iteration": state.iteration}, "replay": state.ring}
+
+
+def abstract_key_data(key: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+    return jax.eval_shape(jax.random.key_data, key)
+
+
+def join(items: dict[str, Any]) -> TrainState:
+    learner = items["learner"]
+    return TrainState(learner["agent"], items["replay"], jax.random.wrap_key_data(learner["key"]), learner["iteration"])
+
+
+class Checkpoints:
+    """The checkpoints of one run folder, by environment step."""
+
+    def __init__(self, run: Path, keep_last: int = 1, keep_steps: int = 0, read_only: bool = False):
+        self.folder = (run / "checkpoints").resolve()
+        policies = ocp.training.preservation_policies
+        keep = [policies.LatestN(keep_last)] + ([policies.EveryNSteps(keep_steps)] if keep_steps else [])
+        self._orbax = ocp.training.Checkpointer(
+            self.folder,
+            save_decision_policy=ocp.training.save_decision_policies.FixedIntervalPolicy(1),  # the loop decides
+            preservation_policy=policies.AnyPreservationPolicy(keep) if not read_only else policies.PreserveAll(),
+            cleanup_tmp_directories=not read_only,  # what a killed run left half-written
+        )
+        self._pending: Any = None
+
+    @property
+    def steps(self) -> list[int]:
+        return [checkpoint.step for checkpoint in self._orbax.checkpoints]
+
+    def save(self, step: int, state: TrainState, config: Config) -> None:
+        """Write in the background. On the CPU backend the writer reads the live buffers, so it is waited for there:
+        running on would make XLA copy the donated state, and the ring with it."""
+        self.wait()
+        items = split(state)
+        metadata = {"schema": SCHEMA, "versions": versions(), "config": config.to_json(), "layout": layout(items)}
+        self._pending = self._orbax.save_checkpointables_async(step, items, force=True, custom_metadata=metadata)
+        if jax.default_backend() == "cpu":
+            self.wait()
+
+    def wait(self) -> None:
+        if self._pending is not None:
+            self._pending.result()
+            self._pending = None
+
+    def close(self) -> None:
+        self.wait()
+        self._orbax.close()
+
+    def load(self, step: int | None, abstract: TrainState) -> TrainState:
+        """The whole state, as `abstract` (shapes) says it must be."""
+        return join(self._load(step, split(abstract)))
+
+    def load_agent(self, step: int | None, abstract: TrainState) -> Any:
+        """The agent alone; the replay is not read."""
+        return self._load(step, {"learner": split(abstract)["learner"]})["learner"]["agent"]
+
+    def resolve(self, step: int | None) -> int:
+        """The asked step, or the newest; refuses one that is not there."""
+        steps = self.steps
+        if not steps:
+            raise UserError(f"no checkpoint in {self.folder}")
+        if step is not None and step not in steps:
+            raise UserError(f"no checkpoint at step {step} in {self.folder}; there are {', '.join(map(str, steps))}")
+        return steps[-1] if step is None else step
+
+    def _load(self, step: int | None, abstract: dict[str, Any]) -> dict[str, Any]:
+        step = self.resolve(step)
+        path = self.folder / str(step)
+        try:
+            metadata = self._orbax.checkpointables_metadata(step).custom_metadata
+            stored, schema = metadata["layout"], metadata["schema"]
+        except Exception as error:
+            raise self._damaged(path, step, error) from error
+        if schema != SCHEMA:
+            raise UserError(f"{path} has checkpoint schema {schema}, this version reads {SCHEMA}")
+        wanted = layout(abstract)
+        items = tuple(f"['{name}']" for name in abstract)
+        stored = {name: shape for name, shape in stored.items() if name.startswith(items)}
+        if stored != wanted:
+            differing = [
+                f"{name}: {stored.get(name, 'absent')} stored, {wanted.get(name, 'absent')} expected"
+                for name in sorted(stored.keys() | wanted.keys())
+                if stored.get(name) != wanted.get(name)
+            ]
+            more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
+            raise UserError(f"{path} does not fit this run: {'; '.join(differing[:3])}{more}")
+        here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+        placed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), abstract)
+        try:
+            return self._orbax.load_checkpointables(step, placed)
+        except Exception as error:
+            raise self._damaged(path, step, error) from error
+
+    def _damaged(self, path: Path, step: int, error: Exception) -> UserError:
+        older = [other for other in self.steps if other < step]
+        advice = f"move it away to continue from step {older[-1]}" if older else "there is no older one"
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        return UserError(f"checkpoint {path} is damaged ({type(error).__name__}: {reason}); {advice}")

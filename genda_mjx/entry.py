@@ -1,0 +1,56 @@
+"""What both command lines do around their work: check the machine, keep compiled programs, report mistakes."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+
+import envs
+from genda_mjx.config import UserError
+
+
+def check_jax() -> None:
+    """jax 0.10 on CPU deadlocks in batched MJX programs (0.10.1, 0.10.2) and returned wrong numbers under jit there."""
+    if jax.__version__.startswith("0.10.") and jax.default_backend() == "cpu":
+        raise UserError(
+            f"jax {jax.__version__} on CPU deadlocks or miscomputes batched MJX programs; "
+            "install the tested versions: pip install -r requirements.txt (jax 0.9.2)"
+        )
+
+
+def keep_compilations(folder: str) -> None:
+    """Persistent compilation cache: a second start of the same program skips the compiler."""
+    if folder:
+        jax.config.update("jax_compilation_cache_dir", str(Path(folder).resolve()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def make_env(name: str, **options) -> envs.SkillEnv:
+    try:
+        return envs.make(name, **options)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """All or nothing: a reader never sees half a file."""
+    partial = path.with_name(path.name + ".part")
+    partial.write_text(text)
+    os.replace(partial, path)
+
+
+def main(work: Callable[[], None]) -> None:
+    """Run a command line; a user's mistake is one line on stderr and exit code 2."""
+    try:
+        work()
+    except UserError as error:
+        sys.exit(_complain(str(error)))
+    except PermissionError as error:
+        sys.exit(_complain(f"no permission to write {error.filename}; choose another --out"))
+
+
+def _complain(text: str) -> int:
+    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    return 2

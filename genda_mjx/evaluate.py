@@ -1,0 +1,73 @@
+"""What the skills do: deterministic episodes with random skills, and how much space they cover."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from envs.base import SkillEnv
+from genda_mjx import program
+from genda_mjx.agents import Agent, AgentState
+
+
+class Episodes(NamedTuple):
+    """E evaluation episodes."""
+
+    positions: Array  # [E, T+1, 2] or [E, T+1, 3], m
+    latents: Array | None  # [E, T+1, d] phi of every state; None for agents without phi
+    skills: Array  # [E, d]
+    valid: Array  # [E] bool, False where the physics went non-finite
+
+
+Evaluate = Callable[[AgentState, Array, Array, Array], Episodes]
+
+
+def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
+    """evaluate(agent state, key, offset [2], random): one compilation serves every offset and the random policy."""
+
+    def evaluate(state: AgentState, key: Array, offset: Array, random: Array) -> Episodes:
+        key_reset, key_skill, key_act = jax.random.split(key, 3)
+        seeds = jax.random.split(key_reset, episodes)
+        z = agent.sample_skill(key_skill, episodes)
+        start = jax.vmap(env.reset_at, in_axes=(0, None))(seeds, offset)
+
+        def choose(obs: Array, key: Array) -> Array:
+            uniform = jax.random.uniform(key, (episodes, env.action_size), minval=-1.0, maxval=1.0)
+            return jnp.where(random, uniform, agent.act(state, obs, z, None))
+
+        with jax.default_matmul_precision("highest"):
+            episode, valid = program.rollout(env, start, z, jax.random.key_data(seeds), choose, key_act)
+            latents = None if agent.represent is None else agent.represent(state, episode.observations)
+        return Episodes(episode.positions, latents, z, valid)
+
+    return jax.jit(evaluate)
+
+
+def evaluation_key(seed: int, step: int) -> Array:
+    """Apart from the training keys, so that evaluating more or less often changes nothing that is learned."""
+    return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 0x65766C), step)
+
+
+def coverage(positions: np.ndarray, bin_size: float) -> int:
+    """Distinct bins that the positions [E, T+1, 2 or 3] visit; the last position is left out, as officially.
+
+    Not clipped to a 140 m square as the official grid is (docs/fidelity.md).
+    """
+    visited = np.asarray(positions)[:, :-1].reshape(-1, positions.shape[-1])
+    return len(np.unique(np.floor(visited / bin_size).astype(np.int64), axis=0))
+
+
+def displacement(positions: np.ndarray) -> np.ndarray:
+    """[E, 2 or 3] from the first to the last position of each episode."""
+    positions = np.asarray(positions)
+    return positions[:, -1] - positions[:, 0]
+
+
+def consistency(origin: np.ndarray, shifted: np.ndarray) -> float:
+    """Mean cosine between the displacements of the same skills from two starts; 1 is the same behaviour."""
+    a, b = displacement(origin), displacement(shifted)
+    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
+    return float(np.mean((a * b).sum(-1) / np.maximum(norms, 1e-8)))
