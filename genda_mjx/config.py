@@ -138,16 +138,22 @@ def run_folder(config: Config) -> Path:
 def parse(arguments: list[str] | None = None) -> Config:
     """Command line -> Config. Parsed twice: the first pass finds the defaults to start from (a preset, or the stored
     run when resuming), the second lets every flag the user gave win over them."""
-    Flags = Annotated[Config, tyro.conf.FlagCreatePairsOff]
-    first = tyro.cli(Flags, args=arguments, default=Config())
+    first = _parse_over(Config(), arguments)
     base = preset(first.env, first.preset)
     if first.resume:
         stored = run_folder(first) / "config.json"
         if not stored.exists():
             raise UserError(f"nothing to resume in {run_folder(first)}: no config.json; start it without --resume")
-        base = dataclasses.replace(read_config(stored.parent), resume=True)
-    config = tyro.cli(Flags, args=arguments, default=base)
-    return dataclasses.replace(config, out=str(run_folder(first)))
+        base = read_config(stored.parent)
+    return dataclasses.replace(_parse_over(base, arguments), out=str(run_folder(first)))
+
+
+def _parse_over(base: Config, arguments: list[str] | None) -> Config:
+    """Flags over `base`. Switches are parsed as off and joined afterwards: tyro would rename one that is already on."""
+    switches = [field.name for field in dataclasses.fields(Config) if field.type is bool]
+    off = dataclasses.replace(base, **dict.fromkeys(switches, False))
+    config = tyro.cli(Annotated[Config, tyro.conf.FlagCreatePairsOff], args=arguments, default=off)
+    return dataclasses.replace(config, **{name: getattr(base, name) or getattr(config, name) for name in switches})
 
 
 def read_config(run: Path) -> Config:

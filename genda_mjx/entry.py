@@ -47,8 +47,10 @@ def main(work: Callable[[], None]) -> None:
         work()
     except UserError as error:
         sys.exit(_complain(str(error)))
-    except PermissionError as error:
-        sys.exit(_complain(f"no permission to write {error.filename}; choose another --out"))
+    except OSError as error:  # no permission, disk full, read-only: the system's own reason
+        if error.filename is None:
+            raise
+        sys.exit(_complain(f"cannot use {error.filename}: {error.strerror}; choose another folder with --out"))
 
 
 def _complain(text: str) -> int:

@@ -25,8 +25,14 @@ class Episodes(NamedTuple):
 Evaluate = Callable[[AgentState, Array, Array, Array], Episodes]
 
 
-def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
+def compile(env: SkillEnv, agent: Agent, episodes: int, abstract: AgentState) -> Evaluate:
     """evaluate(agent state, key, offset [2], random): one compilation serves every offset and the random policy."""
+    offset, random = jax.ShapeDtypeStruct((2,), jnp.float32), jax.ShapeDtypeStruct((), bool)
+    key = jax.eval_shape(jax.random.key, 0)
+    return jax.jit(make(env, agent, episodes)).lower(abstract, key, offset, random).compile()
+
+
+def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
 
     def evaluate(state: AgentState, key: Array, offset: Array, random: Array) -> Episodes:
         key_reset, key_skill, key_act = jax.random.split(key, 3)
@@ -43,7 +49,7 @@ def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
             latents = None if agent.represent is None else agent.represent(state, episode.observations)
         return Episodes(episode.positions, latents, z, valid)
 
-    return jax.jit(evaluate)
+    return evaluate
 
 
 def evaluation_key(seed: int, step: int) -> Array:

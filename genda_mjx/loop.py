@@ -1,6 +1,7 @@
 """The host side of training: folders, dispatch, evaluation, checkpoints, signals. The learning is in program.py."""
 
 import dataclasses
+import json
 import signal
 import time
 from pathlib import Path
@@ -69,26 +70,32 @@ class Training:
         self.program = program.make(config, self.schedule, self.env, self.agent)
         self.abstract = jax.eval_shape(self.program.init, jax.random.key(0))
         self.progress.say(schedule.describe(config, self.schedule, self.abstract))
-        self.evaluate = evaluate.make(self.env, self.agent, config.eval_episodes)
         self.coverage: int | None = None
         self.random_coverage: int | None = None
 
     def __call__(self) -> None:
         self.run.mkdir(parents=True, exist_ok=True)
+        if not self.config.resume:
+            self._write_config()  # first, so that a run killed from here on can be resumed
         checkpoints = checkpoint.Checkpoints(self.run, self.config.keep_last, self.schedule.keep_steps)
         state = self._start(checkpoints)
-        write_text(self.run / "config.json", dataclasses.replace(self.config, resume=False).to_json())
-        write_text(self.run / "versions.json", str(checkpoint.versions()).replace("'", '"'))
+        self._write_config()
         stop = StopRequest(self.progress)
         loggers = Loggers(self.config, self.run, self.progress)
         try:
             with self.progress.waiting("compiling training"):
-                compiled = self.program.run.lower(state, np.int32(1)).compile()
+                compiled = self.program.run.lower(self.abstract, np.int32(1)).compile()
+            with self.progress.waiting("compiling evaluation"):
+                self.evaluate = evaluate.compile(self.env, self.agent, self.config.eval_episodes, self.abstract.agent)
             self._loop(state, compiled, checkpoints, loggers, stop)
         finally:
             stop.restore()
             loggers.close()
             checkpoints.close()
+
+    def _write_config(self) -> None:
+        write_text(self.run / "config.json", dataclasses.replace(self.config, resume=False).to_json())
+        write_text(self.run / "versions.json", json.dumps(checkpoint.versions(), indent=2))
 
     def _start(self, checkpoints: checkpoint.Checkpoints) -> program.TrainState:
         """The newest checkpoint when resuming (the beginning if there is none yet), else a fresh state."""
@@ -96,6 +103,8 @@ class Training:
         _, metrics = jax.eval_shape(self.program.run, self.abstract, np.int32(1))
         columns += [name for name in metrics if name not in columns]
         if self.config.resume and checkpoints.steps:
+            if checkpoints.steps[-1] >= self.schedule.total_steps:
+                raise UserError(f"{self.run} is already at step {checkpoints.steps[-1]}; raise --total_steps")
             with self.progress.waiting(f"restoring step {checkpoints.steps[-1]:,}"):
                 state = checkpoints.load(None, self.abstract)
             self.csv = MetricsCsv(self.run / "metrics.csv", columns, checkpoints.steps[-1])
@@ -109,8 +118,6 @@ class Training:
     ) -> None:  # fmt: skip
         s = self.schedule
         iteration = first = int(state.iteration)
-        if iteration >= s.iterations:
-            raise UserError(f"{self.run} is already at step {iteration * s.steps_per_iteration:,}; raise --total_steps")
         self._measure_random(state)
         started, saved, updates = time.monotonic(), iteration, 0
         while iteration < s.iterations and not stop.asked:
@@ -147,10 +154,9 @@ class Training:
         return min([s.iterations - iteration] + [period - iteration % period for period in periods])
 
     def _measure_random(self, state: program.TrainState) -> None:
-        """The random policy's coverage, to hold the skills against; compiles the evaluation."""
+        """The random policy's coverage, to hold the skills against."""
         key = evaluate.evaluation_key(self.config.seed, 0)
-        with self.progress.waiting("compiling evaluation"):
-            episodes = jax.block_until_ready(self.evaluate(state.agent, key, np.zeros(2, np.float32), np.True_))
+        episodes = self.evaluate(state.agent, key, np.zeros(2, np.float32), np.True_)
         self.random_coverage = evaluate.coverage(jax.device_get(episodes.positions), self.env.bin_size)
         self.progress.say(f"a random policy covers {self.random_coverage} bins in {self.config.eval_episodes} episodes")
 

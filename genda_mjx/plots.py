@@ -21,16 +21,19 @@ def draw_lines(path: Path, groups: list[tuple[str, np.ndarray]], skills: np.ndar
     """One panel for each (title, curves [E, T+1, >=1]); all panels share their limits. Written whole, then renamed."""
     figure = Figure(figsize=(5.5 * len(groups), 5.5), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(groups), squeeze=False, sharex=True, sharey=True)[0]
+    panels = figure.subplots(1, len(groups), squeeze=False)[0]
     colors = skill_colors(skills)
+    everything = np.concatenate([np.asarray(curves).reshape(-1, curves.shape[-1]) for _, curves in groups])
+    reach = 1.05 * max(np.abs(everything[:, :2]).max(), 1e-3)
     for panel, (title, curves) in zip(panels, groups, strict=True):
         curves = np.asarray(curves)
         x = curves[..., 0]
         y = curves[..., 1] if curves.shape[-1] > 1 else np.broadcast_to(np.arange(curves.shape[1]), x.shape)
         for i, color in enumerate(colors):
             panel.plot(x[i], y[i], color=color, linewidth=1.0)
-        panel.set(title=title, xlabel=labels[0], ylabel=labels[1], aspect="equal")
-        panel.set_adjustable("datalim")
+        panel.set(title=title, xlabel=labels[0], ylabel=labels[1], xlim=(-reach, reach))
+        if curves.shape[-1] > 1:
+            panel.set(ylim=(-reach, reach), aspect="equal")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.stem + ".part" + path.suffix)
     figure.savefig(partial, dpi=100)
