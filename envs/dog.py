@@ -29,12 +29,13 @@ class Dog(SkillEnv):
     @classmethod
     def edited_spec(cls) -> mujoco.MjSpec:
         spec = cls.stock_spec()
-        suite.tune(spec, iterations=7, ls_iterations=8)
+        suite.tune(spec, iterations=10, ls_iterations=6)
         spec.compiler.discardvisual = True
         spec.option.noslip_iterations = 0
         for geom in spec.geoms:
             if geom.condim == TEETH_CONDIM:
                 geom.contype = geom.conaffinity = 0
+        suite.corners_for_boxes(spec)
         suite.floor_only(spec)
         suite.cap_contacts(spec, points=32)
         return spec

@@ -21,8 +21,8 @@ class Humanoid(SkillEnv):
     @classmethod
     def edited_spec(cls) -> mujoco.MjSpec:
         spec = cls.stock_spec()
-        suite.tune(spec, iterations=5, ls_iterations=6)
-        suite.cap_contacts(spec, points=12, pairs=16)
+        suite.tune(spec, iterations=6, ls_iterations=6)
+        suite.cap_contacts(spec, points=10, pairs=32)
         return spec
 
     @classmethod

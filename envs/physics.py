@@ -298,10 +298,28 @@ def _collide(machine: Machine, poses: Poses):
 
     def one(xpos: Array, xmat: Array):
         data = machine.template.replace(geom_xpos=xpos, geom_xmat=xmat)
-        return collision_driver.collision(machine.mjx_model, data)._impl.contact
+        contact = collision_driver.collision(machine.mjx_model, data)._impl.contact
+        return contact.replace(frame=_capsule_frames(model, contact, xmat))
 
-    contact = jax.vmap(one)(jnp.stack(pos, -1).swapaxes(0, 1), jnp.stack([jnp.stack(r, -1) for r in mat], -2).swapaxes(0, 1))
+    rows = jnp.stack([jnp.stack(row, -1) for row in mat], -2)  # [ng, N, 3, 3]
+    contact = jax.vmap(one)(jnp.stack(pos, -1).swapaxes(0, 1), rows.swapaxes(0, 1))
     return contact, jnp.asarray(model.geom_bodyid)[contact.geom]
+
+
+def _capsule_frames(model: mujoco.MjModel, contact, xmat: Array) -> Array:
+    """Contact frames [k, 3, 3] with the friction pyramid along a capsule's axis where it meets a plane.
+
+    C MuJoCo does this at any slope. MJX gives up on capsules steeper than 60 degrees, and the other pyramid then pushes
+    the dog's fingers and toes in other directions: the largest of its one-step differences to C.
+    """
+    plane, capsule = (model.geom_type == kind for kind in (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE))
+    aligned = jnp.asarray(plane)[contact.geom[:, 0]] & jnp.asarray(capsule)[contact.geom[:, 1]]
+    normal, axis = contact.frame[:, 0], xmat[contact.geom[:, 1], :, 2]
+    along = axis - normal * jnp.sum(normal * axis, axis=-1, keepdims=True)
+    length = jnp.linalg.norm(along, axis=-1, keepdims=True)
+    along = along / jnp.maximum(length, mujoco.mjMINVAL)
+    frame = jnp.stack([normal, along, jnp.cross(normal, along)], axis=1)
+    return jnp.where((aligned[:, None] & (length > 1e-6))[..., None], frame, contact.frame)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

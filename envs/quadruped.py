@@ -28,7 +28,7 @@ class Quadruped(SkillEnv):
     @classmethod
     def edited_spec(cls) -> mujoco.MjSpec:
         spec = cls.stock_spec()
-        suite.tune(spec, iterations=4, ls_iterations=6)
+        suite.tune(spec, iterations=5, ls_iterations=6)
         suite.drop(spec, spec.hfields)
         for geom in spec.geoms:
             if geom.type == mujoco.mjtGeom.mjGEOM_CYLINDER:  # the two eyes

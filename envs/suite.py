@@ -1,9 +1,13 @@
 """Models of the dm_control package, opened as `mujoco.MjSpec` without importing dm_control (which probes for a display)."""
 
 import importlib.util
+import itertools
 import pathlib
 
 import mujoco
+import numpy as np
+
+POINT = 1e-6  # m, radius of a sphere that stands for a point
 
 
 def load(name: str) -> mujoco.MjSpec:
@@ -22,6 +26,22 @@ def floor_only(spec: mujoco.MjSpec, floor: str = "floor") -> None:
             geom.contype, geom.conaffinity = 1, 0
         elif geom.contype or geom.conaffinity:
             geom.contype, geom.conaffinity = 0, 1
+
+
+def corners_for_boxes(spec: mujoco.MjSpec) -> None:
+    """Lets boxes touch with their eight corners, as C MuJoCo lets a box touch a plane; mass and inertia stay.
+
+    MJX picks four spread-out points of a box instead, of which some hang in the air while a corner below is left out.
+    """
+    for box in [g for g in spec.geoms if g.type == mujoco.mjtGeom.mjGEOM_BOX and (g.contype or g.conaffinity)]:
+        turn = np.zeros(9)
+        mujoco.mju_quat2Mat(turn, box.quat)
+        for i, signs in enumerate(itertools.product((-1, 1), repeat=3)):
+            corner = box.parent.add_geom(name=f"{box.name}_corner{i}", type=mujoco.mjtGeom.mjGEOM_SPHERE, mass=0)
+            corner.pos, corner.size = box.pos + turn.reshape(3, 3) @ (box.size * signs), [POINT, 0, 0]
+            for field in ("contype", "conaffinity", "condim", "priority", "friction", "solref", "solimp", "solmix"):
+                setattr(corner, field, getattr(box, field))
+        box.contype = box.conaffinity = 0
 
 
 def cap_contacts(spec: mujoco.MjSpec, points: int, pairs: int | None = None) -> None:

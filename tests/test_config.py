@@ -1,0 +1,90 @@
+"""The dataclass is the command line: presets, precedence, round trip, refusals."""
+
+import dataclasses
+
+import pytest
+
+from genda_mjx import config as c
+from genda_mjx import schedule
+from genda_mjx.config import Config, UserError
+
+
+def test_both_spellings_reach_the_same_field():
+    assert c.parse(["--num_envs", "7"]) == c.parse(["--num-envs", "7"])
+    assert c.parse(["--no_cib"]).no_cib and c.parse(["--no-cib"]).no_cib
+
+
+def test_paper_defaults_of_every_body():
+    for env, skill, cib in (("quadruped", 2, 256), ("humanoid", 2, 256), ("fish", 3, 256), ("dog", 2, 512)):
+        got = c.parse(["--env", env])
+        assert (got.skill_dim, got.cib_dim, got.hidden, got.batch_size, got.utd) == (skill, cib, 1024, 256, 0.5)
+        assert (got.num_envs, got.buffer_size, got.initial_lambda, got.learning_rate) == (2, 1_000_000, 30.0, 1e-4)
+
+
+def test_flags_win_over_presets_wherever_they_stand():
+    small = c.parse(["--preset", "small", "--env", "fish"])
+    assert (small.hidden, small.skill_dim) == (256, 3)
+    for order in (["--hidden", "77", "--preset", "small"], ["--preset", "small", "--hidden", "77"]):
+        assert c.parse(["--env", "fish", *order]) == dataclasses.replace(small, hidden=77)
+    # A flag that repeats the paper's value is still the user's word against the preset.
+    assert c.parse(["--preset", "small", "--hidden", "1024"]).hidden == 1024
+
+
+def test_json_round_trip_and_unknown_field():
+    original = c.parse(["--env", "dog", "--preset", "small", "--beta", "0.25", "--no_relabel"])
+    assert Config.from_json(original.to_json()) == original
+    with pytest.raises(UserError, match="colour"):
+        Config.from_json('{"colour": 1}')
+
+
+def test_presets_name_real_fields():
+    names = {field.name for field in dataclasses.fields(Config)}
+    for values in (c.SMALL, *c.ENV_PRESETS.values(), *c.SMALL_ENV.values()):
+        assert set(values) <= names
+    assert names >= c.RESUMABLE
+
+
+def test_resume_starts_from_the_stored_config(tmp_path):
+    stored = c.parse(["--env", "fish", "--hidden", "33", "--no_cib", "--out", str(tmp_path)])
+    (tmp_path / "config.json").write_text(stored.to_json())
+    resumed = c.parse(["--resume", "--out", str(tmp_path), "--total_steps", "123456"])
+    assert resumed == dataclasses.replace(stored, resume=True, total_steps=123456)
+    assert c.differences(stored, resumed) == []
+    other = c.parse(["--resume", "--out", str(tmp_path), "--env", "dog", "--hidden", "34", "--no_cib"])
+    assert c.differences(stored, other) == [
+        "env is 'fish' in the run, 'dog' asked",
+        "hidden is 33 in the run, 34 asked",
+    ]
+    with pytest.raises(UserError, match="nothing to resume"):
+        c.parse(["--resume", "--out", str(tmp_path / "none")])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"num_envs": 0}, {"utd": 0.0}, {"batch_size": 1}, {"mix_ratio": 1.5}, {"keep_threshold": -0.1}, {"seed": -1},
+     {"hidden": -4}, {"eval_every": -1}, {"discount": 1.01}, {"learning_rate": float("nan")}],
+)  # fmt: skip
+def test_out_of_range_values_name_their_flag(change):
+    with pytest.raises(UserError, match=f"--{next(iter(change))}"):
+        c.validate(dataclasses.replace(Config(), **change))
+
+
+def test_schedule_of_the_paper():
+    plan = schedule.derive(c.preset("quadruped", "paper"), 200)
+    assert plan.steps_per_iteration == 400 and plan.updates_per_iteration == 200  # 2 episodes, 200 gradient steps
+    assert plan.capacity == 5000 and plan.warmup_iterations == 50 and plan.iterations == 25_000
+
+
+def test_schedule_rounds_to_whole_iterations():
+    config = dataclasses.replace(Config(), num_envs=3, total_steps=2000, warmup_episodes=4, buffer_size=1999,
+                                 eval_every=601, checkpoint_every=0, utd=0.01)  # fmt: skip
+    plan = schedule.derive(config, 200)
+    assert (plan.iterations, plan.warmup_iterations, plan.capacity, plan.updates_per_iteration) == (3, 2, 9, 6)
+    assert (plan.eval_steps, plan.checkpoint_steps, plan.total_steps) == (1200, 0, 1800)
+
+
+@pytest.mark.parametrize(("change", "word"), [({"total_steps": 399}, "one iteration"), ({"buffer_size": 399}, "holds"),
+                                              ({"utd": 0.001}, "no update")])  # fmt: skip
+def test_schedule_refuses(change, word):
+    with pytest.raises(UserError, match=word):
+        schedule.derive(dataclasses.replace(Config(), **change), 200)
