@@ -27,15 +27,15 @@ class EpisodeRing:
 
 def empty(episode: Any, capacity: int) -> EpisodeRing:
     """A ring for `capacity` episodes shaped like `episode` (arrays or ShapeDtypeStructs, no leading axis)."""
-    zero = jnp.zeros((), jnp.int32)
+    zero = lambda: jnp.zeros((), jnp.int32)  # a buffer each: one that is shared cannot be donated
     return EpisodeRing(
         episodes=jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), episode),
         valid=jnp.zeros(capacity, bool),
         sampleable=jnp.zeros(capacity, jnp.int32),
-        count=zero,
-        cursor=zero,
-        inserted=zero,
-        rejected=zero,
+        count=zero(),
+        cursor=zero(),
+        inserted=zero(),
+        rejected=zero(),
     )
 
 

@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trainer_helpers import Walk, build, tiny
 
 from genda_mjx import program, replay
-from trainer_helpers import Walk, build, tiny
 
 LENGTH = 6
 
