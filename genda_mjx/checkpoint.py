@@ -5,11 +5,13 @@ moment keeps the previous one. The layout of every array is kept beside it and c
 """
 
 import platform
+import zlib
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from genda_mjx.config import Config, UserError
@@ -27,6 +29,12 @@ def layout(tree: Any) -> dict[str, str]:
     """Path of every array -> its type, like "float32[256,81]"."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}" for path, leaf in leaves}
+
+
+def checksums(tree: Any) -> dict[str, int]:
+    """Path of every array -> CRC of its bytes; Orbax notices a missing or short file, but not a flipped bit."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): zlib.crc32(np.ascontiguousarray(leaf).data) for path, leaf in leaves}
 
 
 def split(state: TrainState) -> dict[str, Any]:
@@ -68,7 +76,13 @@ class Checkpoints:
         running on would make XLA copy the donated state, and the ring with it."""
         self.wait()
         items = split(state)
-        metadata = {"schema": SCHEMA, "versions": versions(), "config": config.to_json(), "layout": layout(items)}
+        metadata = {
+            "schema": SCHEMA,
+            "versions": versions(),
+            "config": config.to_json(),
+            "layout": layout(items),
+            "checksums": checksums(items),
+        }
         self._pending = self._orbax.save_checkpointables_async(step, items, force=True, custom_metadata=metadata)
         if jax.default_backend() == "cpu":
             self.wait()
@@ -104,7 +118,7 @@ class Checkpoints:
         path = self.folder / str(step)
         try:
             metadata = self._orbax.checkpointables_metadata(step).custom_metadata
-            stored, schema = metadata["layout"], metadata["schema"]
+            stored, sums, schema = metadata["layout"], metadata["checksums"], metadata["schema"]
         except Exception as error:
             raise self._damaged(path, step, error) from error
         if schema != SCHEMA:
@@ -123,9 +137,13 @@ class Checkpoints:
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
         placed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), abstract)
         try:
-            return self._orbax.load_checkpointables(step, placed)
+            loaded = self._orbax.load_checkpointables(step, placed)
         except Exception as error:
             raise self._damaged(path, step, error) from error
+        wrong = [name for name, found in checksums(loaded).items() if found != sums[name]]
+        if wrong:
+            raise self._damaged(path, step, ValueError(f"wrong checksum of {wrong[0]}"))
+        return loaded
 
     def _damaged(self, path: Path, step: int, error: Exception) -> UserError:
         older = [other for other in self.steps if other < step]
