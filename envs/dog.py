@@ -10,7 +10,13 @@ FORCE_SITES = ["foot_anchor_L", "foot_anchor_R", "hand_anchor_L", "hand_anchor_R
 FORCE_SENSORS = ["foot_L", "foot_R", "hand_L", "hand_R"]
 TOUCH_SITES = ["palm_L", "palm_R", "sole_L", "sole_R"]
 START_SPEED = 2.0  # m/s and rad/s, standard deviation of the root's horizontal velocity and yaw rate
+TAIL = "Ca_"  # tail links touch the floor only
+SELF_COLLIDING = (mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_SPHERE)  # shapes that MJX collides cheaply
 TEETH_CONDIM = 6  # only the teeth have torsional and rolling friction
+
+
+def _collides_with_limbs(geom: mujoco.MjsGeom) -> bool:
+    return geom.type in SELF_COLLIDING and not geom.name.startswith(TAIL) and "corner" not in geom.name
 
 
 class Dog(SkillEnv):
@@ -36,8 +42,8 @@ class Dog(SkillEnv):
             if geom.condim == TEETH_CONDIM:
                 geom.contype = geom.conaffinity = 0
         suite.corners_for_boxes(spec)
-        suite.floor_only(spec)
-        suite.cap_contacts(spec, points=32)
+        suite.floor_and_self(spec, _collides_with_limbs)
+        suite.cap_contacts(spec, points=20, pairs=64)
         return spec
 
     @classmethod

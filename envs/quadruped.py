@@ -33,7 +33,7 @@ class Quadruped(SkillEnv):
         for geom in spec.geoms:
             if geom.type == mujoco.mjtGeom.mjGEOM_CYLINDER:  # the two eyes
                 geom.contype = geom.conaffinity = 0
-        suite.floor_only(spec)
+        suite.floor_and_self(spec)
         suite.cap_contacts(spec, points=12)
         return spec
 

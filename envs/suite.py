@@ -3,6 +3,7 @@
 import importlib.util
 import itertools
 import pathlib
+from collections.abc import Callable
 
 import mujoco
 import numpy as np
@@ -19,13 +20,17 @@ def load(name: str) -> mujoco.MjSpec:
     return mujoco.MjSpec.from_file(str(folder / f"{name}.xml"))
 
 
-def floor_only(spec: mujoco.MjSpec, floor: str = "floor") -> None:
-    """Lets every colliding geom touch the floor and nothing else."""
+FLOOR_BIT, SELF_BIT = 1, 2
+
+
+def floor_and_self(spec: mujoco.MjSpec, meets_itself: Callable[[mujoco.MjsGeom], bool] = lambda geom: False) -> None:
+    """Every colliding geom touches the floor; those that `meets_itself` accepts also touch each other as before."""
     for geom in spec.geoms:
-        if geom.name == floor:
-            geom.contype, geom.conaffinity = 1, 0
+        if geom.name == "floor":
+            geom.contype, geom.conaffinity = FLOOR_BIT, 0
         elif geom.contype or geom.conaffinity:
-            geom.contype, geom.conaffinity = 0, 1
+            self_bit = SELF_BIT if meets_itself(geom) else 0
+            geom.contype, geom.conaffinity = bool(geom.contype) * self_bit, FLOOR_BIT | bool(geom.conaffinity) * self_bit
 
 
 def corners_for_boxes(spec: mujoco.MjSpec) -> None:
@@ -37,8 +42,9 @@ def corners_for_boxes(spec: mujoco.MjSpec) -> None:
         turn = np.zeros(9)
         mujoco.mju_quat2Mat(turn, box.quat)
         for i, signs in enumerate(itertools.product((-1, 1), repeat=3)):
+            place = box.pos + turn.reshape(3, 3) @ (box.size * signs)
             corner = box.parent.add_geom(name=f"{box.name}_corner{i}", type=mujoco.mjtGeom.mjGEOM_SPHERE, mass=0)
-            corner.pos, corner.size = box.pos + turn.reshape(3, 3) @ (box.size * signs), [POINT, 0, 0]
+            corner.pos, corner.size = place, [POINT, 0, 0]
             for field in ("contype", "conaffinity", "condim", "priority", "friction", "solref", "solimp", "solmix"):
                 setattr(corner, field, getattr(box, field))
         box.contype = box.conaffinity = 0

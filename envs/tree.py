@@ -205,7 +205,7 @@ class Slot:
         for joint in joints:
             body, kind = model.jnt_bodyid[joint], mujoco.mjtJoint(model.jnt_type[joint])
             if kind == FREE:
-                free = np.arange(model.nbody)[:, None] == body
+                free, axis[:, body] = np.arange(model.nbody)[:, None] == body, (0, 0, 1)  # MuJoCo's convention
                 continue
             anchor[:, body], axis[:, body] = model.jnt_pos[joint], model.jnt_axis[joint]
             pick[kind][body, model.jnt_qposadr[joint]] = 1

@@ -68,10 +68,10 @@ def critic(p, k, *x):
 
 
 def gate(p, code):
-    h = code
-    for i in range(2):
-        h = jax.nn.silu(layer(p["params"][f"Dense_{i}"], h))
-    return layer(p["params"]["Dense_2"], h)[:, 0]
+    """The official classifier: an MLP on the one-hot code."""
+    p = p["params"]
+    h = jax.nn.silu(code @ p["rows"] + p["bias"])
+    return layer(p["Dense_1"], jax.nn.silu(layer(p["Dense_0"], h)))[:, 0]
 
 
 def unit(x):

@@ -1,0 +1,30 @@
+# Every target sets up .venv when it is missing; when it is there they start at once.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo test test-slow bench lint
+
+setup: $(READY)
+
+$(READY): requirements.txt
+	@$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'genda-mjx needs Python 3.11 or newer, found ' + sys.version.split()[0])"
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing requirements (a minute or two)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $(READY)
+
+demo: $(READY)
+	$(BIN)/python -m envs.demo
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks.physics
+
+lint: $(READY)
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .

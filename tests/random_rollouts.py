@@ -1,0 +1,84 @@
+"""Random rollouts of a body in our physics and of the unedited model in C MuJoCo, from equal starts with equal actions."""
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import suite_reference as reference
+from conftest import raw_env
+
+GROUPS = {  # sizes of the observation's parts, in order
+    "fish": {"position": 3, "hinges": 7, "upright": 1, "target": 3, "root velocity": 6, "hinge rates": 7},
+    "quadruped": {
+        "position": 3, "hinges": 16, "hinge rates": 16, "activations": 12, "velocity": 3, "upright": 1,
+        "accelerometer": 3, "gyro": 3, "toe forces": 12, "toe torques": 12,
+    },
+    "humanoid": {
+        "position": 3, "hinges": 21, "head height": 1, "extremities": 12, "vertical": 3, "velocity": 3,
+        "root velocity": 6, "hinge rates": 21,
+    },
+    "dog": {
+        "position": 3, "hinges": 73, "hinge rates": 73, "heights": 2, "verticals": 9, "velocity": 3,
+        "accelerometer": 3, "velocimeter": 3, "gyro": 3, "foot forces": 12, "touch": 4, "activations": 38,
+    },
+}  # fmt: skip
+
+
+def actions(name: str, episodes: int, steps: int) -> np.ndarray:
+    """[steps, episodes, action] uniform in [-1, 1]."""
+    return np.random.default_rng(1).uniform(-1, 1, (steps, episodes, raw_env(name).action_size)).astype(np.float32)
+
+
+def in_ours(name: str, episodes: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Raw observations [steps, episodes, obs] and failures [episodes] of our physics, starts 0 .. episodes - 1."""
+    env = raw_env(name)
+
+    @jax.jit
+    def run(actions):
+        body = jax.vmap(env._start, in_axes=(0, None))(jnp.arange(episodes), jnp.zeros(2))
+        state = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), episodes)).replace(pipeline_state=body)
+
+        def step(state, action):
+            state = jax.vmap(env.step)(state, action)
+            return state, state.obs
+
+        state, obs = jax.lax.scan(step, state, actions)
+        return obs, state.info["failed"]
+
+    obs, failed = run(actions(name, episodes, steps))
+    return np.asarray(obs), np.asarray(failed)
+
+
+def in_suite(name: str, episodes: int, steps: int) -> np.ndarray:
+    """The same in the real dm_control environment: unedited model, C MuJoCo."""
+    env, ours = reference.load(name), raw_env(name)
+    act, low, high = actions(name, episodes, steps), *ours.model.actuator_ctrlrange.T
+    rows = np.zeros((steps, episodes, ours.observation_size))
+    for e in range(episodes):
+        reference.place(env, ours.bank.qpos[e], ours.bank.qvel[e], ours.bank.act[e], ours.bank.drawn[e])
+        for t in range(steps):
+            env.physics.set_control(low + (high - low) * (act[t, e] + 1) / 2)
+            env.physics.step(ours.physics_steps)
+            rows[t, e] = reference.observation(env)
+    return rows
+
+
+def spreads(name: str, obs: np.ndarray) -> dict[str, float]:
+    """Root-mean-square standard deviation of each observation group."""
+    flat = obs.reshape(-1, obs.shape[-1])
+    ends = np.cumsum(list(GROUPS[name].values()))
+    assert ends[-1] == flat.shape[1]
+    variance = np.split(flat.var(0), ends[:-1])
+    return {group: float(np.sqrt(v.mean())) for group, v in zip(GROUPS[name], variance, strict=True)}
+
+
+if __name__ == "__main__":
+    import sys
+
+    mujoco.set_mju_user_warning(lambda text: None) if hasattr(mujoco, "set_mju_user_warning") else None
+    for body in sys.argv[1:] or GROUPS:
+        ours, failed = in_ours(body, 64, 200)
+        a, b = spreads(body, ours), spreads(body, in_suite(body, 64, 200))
+        print(body, "failed", int(failed.sum()), "max |value|", np.abs(ours).max())
+        for group in a:
+            print(f"  {group:14s} ours {a[group]:9.4f}  suite {b[group]:9.4f}  ratio {a[group] / b[group]:.3f}")
