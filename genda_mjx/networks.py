@@ -77,12 +77,18 @@ def twin_critic(hidden: int, dtype: DTypeLike = jnp.float32) -> nn.Module:
 
 
 class Gate(nn.Module):
-    """[B, codes] one-hot skill codes -> [B] logit: is this a relabelled direction (1) or a prior sample (0)?"""
+    """-> [codes] logits: is a skill with this code a relabelled direction (1) or a prior sample (0)?
+
+    Its input is a one-hot code, so all answers together are a table; the first layer is then its kernel, with no
+    product, and the table serves the gate's use and its training.
+    """
+
+    codes: int
 
     @nn.compact
-    def __call__(self, code: Array) -> Array:
-        h = nn.silu(nn.Dense(64)(code))
-        h = nn.silu(nn.Dense(64)(h))
+    def __call__(self) -> Array:
+        rows = self.param("rows", LECUN, (self.codes, 64)) + self.param("bias", nn.initializers.zeros, (64,))
+        h = nn.silu(nn.Dense(64)(nn.silu(rows)))
         return nn.Dense(1)(h)[..., 0]
 
 

@@ -69,7 +69,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
         z_mix = relabel.mix(rep.unit(later - now), z_tau)
         if config.relabel != "mix":
             return z_tau, z_mix, jnp.zeros(())
-        logit = net.gate(state.params["gate"], relabel.skill_code(batch.z_roll, state.constants["planes"]))
+        logit = net.gate(state.params["gate"])[relabel.skill_code(batch.z_roll, state.constants["planes"])]
         keep = relabel.keep_rollout(logit, config.keep_threshold)
         return z_tau, jnp.where(keep[:, None], batch.z_roll, z_mix), keep.mean()
 
@@ -139,7 +139,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
         if not config.no_relabel and config.relabel == "mix":
             prior = sample_skill(key_prior, len(z))
             codes = relabel.skill_code(jnp.concatenate([z_tau, prior]), state.constants["planes"])
-            gate_loss = lambda p: relabel.gate_loss(*jnp.split(net.gate(p, codes), 2))
+            gate_loss = lambda p: relabel.gate_loss(*jnp.split(net.gate(p)[codes], 2))
             metrics["gate_loss"], grads = jax.value_and_grad(gate_loss)(params["gate"])
             params["gate"], optimizers["gate"] = descend(gate_adam, grads, optimizers["gate"], params["gate"])
 
@@ -166,7 +166,7 @@ class Networks:
         self._critic = networks.twin_critic(config.hidden, dtype)
         self._encoder = networks.Gaussian(config.hidden, config.cib_dim, networks.LECUN, dtype)
         self._decoder = networks.MLP(config.hidden, sizes.observation, dtype)
-        self._gate = networks.Gate()
+        self._gate = networks.Gate(2**config.gate_planes)
 
     def init(self, key: Array) -> Params:
         keys = iter(jax.random.split(key, 6))
@@ -177,7 +177,7 @@ class Networks:
             "phi": self._phi.init(next(keys), s),
             "actor": self._actor.init(next(keys), jnp.concatenate([seen, z], -1)),
             "critic": self._critic.init(next(keys), jnp.concatenate([s, z, a], -1)),
-            "gate": self._gate.init(next(keys), jnp.zeros((1, 2**self.config.gate_planes))),
+            "gate": self._gate.init(next(keys)),
             "log_lambda": jnp.log(jnp.float32(self.config.initial_lambda)),
             "log_alpha": jnp.log(jnp.float32(self.config.initial_alpha)),
         }
@@ -205,5 +205,6 @@ class Networks:
     def critic(self, params: Params, s: Array, z: Array, a: Array) -> Array:
         return self._critic.apply(params, jnp.concatenate([s, z, a], -1))
 
-    def gate(self, params: Params, code: Array) -> Array:
-        return self._gate.apply(params, code)
+    def gate(self, params: Params) -> Array:
+        """[codes] logits, one for every skill code."""
+        return self._gate.apply(params)

@@ -13,9 +13,9 @@ def draw_planes(key: Array, planes: int, dim: int) -> Array:
 
 
 def skill_code(z: Array, planes: Array) -> Array:
-    """[B, d] -> one-hot [B, 2^planes]: on which side of each plane a skill lies (a locality-sensitive hash)."""
+    """[B, d] -> [B] in 0..2^planes-1: on which side of each plane a skill lies (a locality-sensitive hash)."""
     bits = (z @ planes.T > 0).astype(jnp.int32)
-    return jax.nn.one_hot(bits @ (2 ** jnp.arange(len(planes))), 2 ** len(planes))
+    return bits @ (2 ** jnp.arange(len(planes)))
 
 
 def keep_rollout(logit: Array, threshold: float) -> Array:
