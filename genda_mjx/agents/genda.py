@@ -187,7 +187,8 @@ class Networks:
         return params
 
     def phi(self, params: Params, s: Array) -> Array:
-        return self._phi.apply(params, s)
+        """[..., obs] -> [..., d]. Leading axes are joined: the gradient is then a plain product, without transposes."""
+        return self._phi.apply(params, s.reshape(-1, s.shape[-1])).reshape(*s.shape[:-1], -1)
 
     def encoder(self, params: Params, s: Array) -> tuple[Array, Array]:
         return self._encoder.apply(params, s)

@@ -1,0 +1,130 @@
+"""What the user sees and keeps: progress lines, csv rows, optional loggers that never stop a run, plots."""
+
+import io
+import sys
+import time
+import types
+
+import matplotlib.image
+import numpy as np
+import pytest
+from trainer_helpers import tiny
+
+from genda_mjx import plots
+from genda_mjx.report import Loggers, MetricsCsv, Progress, duration
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+    def fileno(self):
+        raise OSError
+
+
+def test_waiting_shows_elapsed_time_while_the_work_blocks(monkeypatch):
+    out = io.StringIO()
+    progress = Progress(out)
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.5)
+    with progress.waiting("compiling"):
+        assert out.getvalue() == "compiling ...\n"  # at once, not when it is over
+        time.sleep(1.3)
+    lines = out.getvalue().splitlines()
+    assert lines[1].startswith("compiling 1 s") and lines[-1].startswith("compiling took 1.")
+
+
+def test_lines_are_rare_when_nobody_watches():
+    out = io.StringIO()
+    progress = Progress(out)
+    for i in range(100):
+        progress.show(f"step {i}")
+    assert out.getvalue() == "step 0\n"
+    progress.show("last", now=True)
+    assert out.getvalue() == "step 0\nlast\n"
+
+
+def test_live_line_is_rewritten_on_a_terminal(monkeypatch):
+    monkeypatch.setattr("os.get_terminal_size", lambda fd: types.SimpleNamespace(columns=31))
+    out = Terminal()
+    out.fileno = lambda: 1
+    progress = Progress(out)
+    progress.show("x" * 100)
+    progress.say("stays")
+    assert out.getvalue() == "\r\x1b[K" + "x" * 30 + "\r\x1b[Kstays\n"
+
+
+def test_duration():
+    assert duration(3723.9) == "1:02:03"
+
+
+def test_csv_leaves_missing_numbers_empty_and_keeps_floats_exact(tmp_path):
+    table = MetricsCsv(tmp_path / "m.csv", ["step", "loss", "coverage"])
+    value = float(np.float32(0.1))
+    table.write({"step": 40, "loss": float("nan"), "coverage": None})
+    table.write({"step": 80, "loss": value, "coverage": 7})
+    lines = (tmp_path / "m.csv").read_text().split()
+    assert lines == ["step,loss,coverage", "40,,", f"80,{value!r},7"] and np.float32(
+        lines[2].split(",")[1]
+    ) == np.float32(0.1)
+    MetricsCsv(tmp_path / "m.csv", ["step", "loss", "coverage"], last_step=40)
+    assert (tmp_path / "m.csv").read_text().split() == ["step,loss,coverage", "40,,"]
+    MetricsCsv(tmp_path / "m.csv", ["step"])
+    assert (tmp_path / "m.csv").read_text().split() == ["step"]
+
+
+def test_wandb_without_login_goes_offline_and_errors_never_stop_a_run(tmp_path, monkeypatch):
+    calls = []
+
+    def init(**settings):
+        calls.append(settings["mode"])
+        raise RuntimeError("no network")
+
+    fake = types.SimpleNamespace(login=lambda **_: False, init=init, Settings=lambda **_: None)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    out = io.StringIO()
+    loggers = Loggers(tiny(wandb="online"), tmp_path, Progress(out))
+    loggers.log({"x": 1.0}, 1)
+    loggers.close()
+    assert calls == ["offline"] and loggers.active == []
+    assert "no login" in out.getvalue() and "no network" in out.getvalue()
+
+
+def test_logger_that_breaks_is_dropped(tmp_path):
+    class Broken:
+        def log(self, values, step):
+            raise OSError("disk full")
+
+    out = io.StringIO()
+    loggers = Loggers(tiny(), tmp_path, Progress(out))
+    loggers.active.append(Broken())
+    loggers.log({"x": 1.0}, 1)
+    loggers.log({"x": 1.0}, 2)
+    assert loggers.active == [] and out.getvalue().count("disk full") == 1
+
+
+def test_tensorboard_writes_events_without_missing_numbers(tmp_path):
+    loggers = Loggers(tiny(tensorboard=True), tmp_path, Progress(io.StringIO()))
+    loggers.log({"x": 1.5, "missing": float("nan"), "none": None}, 3)
+    loggers.close()
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    data = events.read_bytes()
+    assert b"x" in data and b"missing" not in data and b"none" not in data
+
+
+def test_colours_follow_the_direction_of_the_skill():
+    angles = np.deg2rad([0, 120, 240])
+    red, green, blue = plots.skill_colors(np.stack([np.cos(angles), np.sin(angles)], -1))
+    assert red.argmax() == 0 and green.argmax() == 1 and blue.argmax() == 2
+    up, down = plots.skill_colors(np.array([[0.1, 0, 0.99], [0.1, 0, -0.99]]))
+    assert up.max() > down.max()
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_plots_show_the_lines(tmp_path, dim):
+    curves = np.cumsum(np.random.default_rng(0).normal(size=(5, 20, dim)), axis=1)
+    plots.draw_lines(tmp_path / "a" / "p.png", [("t", curves), ("u", curves + 3)], np.eye(5, 2), ("x", "y"))
+    picture = matplotlib.image.imread(tmp_path / "a" / "p.png")[..., :3]
+    coloured = (picture.max(-1) - picture.min(-1)) > 0.3
+    halves = np.array_split(coloured, 2, axis=1)
+    assert all(half.sum() > 100 for half in halves)  # both panels have coloured lines
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["p.png"]
