@@ -142,10 +142,20 @@ class Training:
         if saved < iteration:
             checkpoints.save(iteration * s.steps_per_iteration, state, self.config)
         checkpoints.wait()
-        done = "finished" if iteration == s.iterations else "stopped"
-        self.progress.say(f"{done} at step {iteration * s.steps_per_iteration:,}; everything is in {self.run}")
-        if iteration < s.iterations:
-            self.progress.say(f"continue with: python train.py --resume --out {self.run}")
+        self._say_end(iteration)
+
+    def _say_end(self, iteration: int) -> None:
+        step, say = iteration * self.schedule.steps_per_iteration, self.progress.say
+        if iteration < self.schedule.iterations:
+            say(f"stopped at step {step:,}; continue with: python train.py --resume --out {self.run}")
+            return
+        times = self.coverage / max(self.random_coverage, 1)
+        beside = f"{times:.1f} times a random policy's {self.random_coverage}"
+        say(f"finished at step {step:,}: the skills cover {self.coverage} bins, {beside}")
+        say(
+            f"pictures in {self.run}/plots (trajectories_{step}.png, phi_{step}.png), numbers in {self.run}/metrics.csv"
+        )
+        say(f"next: python eval.py --ckpt {self.run} --offset 10 5")
 
     def _until_due(self, iteration: int) -> int:
         """Iterations until the next evaluation, checkpoint or the end."""

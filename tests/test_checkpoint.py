@@ -136,8 +136,8 @@ def test_damaged_checkpoint_is_reported_and_an_older_one_still_works(toy, tmp_pa
         with pytest.raises(UserError, match=r"160 is damaged.*continue from step 80"):
             toy(hurt.name, resume=True, total_steps=200, checkpoint_every=80)
         assert snapshot(hurt) == before
-        shutil.rmtree(newest)
-        toy(hurt.name, resume=True, total_steps=200, checkpoint_every=80)
+    shutil.rmtree(newest)
+    toy(hurt.name, resume=True, total_steps=200, checkpoint_every=80)
 
 
 def test_all_episodes_failing_ends_the_run_with_a_reason(toy, monkeypatch):

@@ -83,7 +83,7 @@ def test_ring_is_updated_in_place():
     """A ring a hundred times larger needs no more scratch memory, and its buffers are reused for the result."""
     scratch = []
     for buffer_size in (1600, 160_000):
-        _, _, program = build(tiny(buffer_size=buffer_size))
+        _, _, program = build(tiny(buffer_size=buffer_size, no_cib=True, no_relabel=True))
         abstract = jax.eval_shape(program.init, jax.random.key(0))
         memory = program.run.lower(abstract, np.int32(1)).compile().memory_analysis()
         assert memory.alias_size_in_bytes >= nbytes(abstract.ring)
@@ -98,7 +98,7 @@ from pathlib import Path
 import jax, numpy as np
 from genda_mjx.checkpoint import Checkpoints
 from trainer_helpers import Walk, build, tiny
-_, _, program = build(tiny(buffer_size=int(sys.argv[1]), total_steps=10_000, utd=0.005), Walk(episode_length=200))
+_, _, program = build(tiny(buffer_size=int(sys.argv[1]), total_steps=10_000, utd=0.005, no_cib=True), Walk(episode_length=200))
 state = program.init(jax.random.key(0))
 for _ in range(3):
     state, metrics = program.run(state, np.int32(1))
