@@ -98,7 +98,8 @@ from pathlib import Path
 import jax, numpy as np
 from genda_mjx.checkpoint import Checkpoints
 from trainer_helpers import Walk, build, tiny
-_, _, program = build(tiny(buffer_size=int(sys.argv[1]), total_steps=10_000, utd=0.005, no_cib=True), Walk(episode_length=200))
+config = tiny(buffer_size=int(sys.argv[1]), total_steps=10_000, utd=0.005, no_cib=True)
+_, _, program = build(config, Walk(episode_length=200))
 state = program.init(jax.random.key(0))
 for _ in range(3):
     state, metrics = program.run(state, np.int32(1))
