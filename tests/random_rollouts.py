@@ -2,10 +2,9 @@
 
 import jax
 import jax.numpy as jnp
-import mujoco
 import numpy as np
 import suite_reference as reference
-from conftest import raw_env
+from conftest import COPIES, batched, raw_env
 
 GROUPS = {  # sizes of the observation's parts, in order
     "fish": {"position": 3, "hinges": 7, "upright": 1, "target": 3, "root velocity": 6, "hinge rates": 7},
@@ -29,27 +28,17 @@ def actions(name: str, episodes: int, steps: int) -> np.ndarray:
     return np.random.default_rng(1).uniform(-1, 1, (steps, episodes, raw_env(name).action_size)).astype(np.float32)
 
 
-def in_ours(name: str, episodes: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Raw observations [steps, episodes, obs] and failures [episodes] of our physics, starts 0 .. episodes - 1."""
-    env = raw_env(name)
-
-    @jax.jit
-    def run(actions):
-        body = jax.vmap(env._start, in_axes=(0, None))(jnp.arange(episodes), jnp.zeros(2))
-        state = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), episodes)).replace(pipeline_state=body)
-
-        def step(state, action):
-            state = jax.vmap(env.step)(state, action)
-            return state, state.obs
-
-        state, obs = jax.lax.scan(step, state, actions)
-        return obs, state.info["failed"]
-
-    obs, failed = run(actions(name, episodes, steps))
-    return np.asarray(obs), np.asarray(failed)
+def in_ours(name: str, steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """Raw observations [steps, COPIES, obs] and failures [COPIES] of our physics, from the first starts of the bank."""
+    start, step = batched(name)
+    state, rows = start(jax.random.split(jax.random.key(0), COPIES), jnp.zeros(())), []
+    for action in actions(name, COPIES, steps):
+        state = step(state, action)
+        rows.append(np.asarray(state.obs))
+    return np.array(rows), np.asarray(state.info["failed"])
 
 
-def in_suite(name: str, episodes: int, steps: int) -> np.ndarray:
+def in_suite(name: str, steps: int, episodes: int = COPIES) -> np.ndarray:
     """The same in the real dm_control environment: unedited model, C MuJoCo."""
     env, ours = reference.load(name), raw_env(name)
     act, low, high = actions(name, episodes, steps), *ours.model.actuator_ctrlrange.T
@@ -75,10 +64,9 @@ def spreads(name: str, obs: np.ndarray) -> dict[str, float]:
 if __name__ == "__main__":
     import sys
 
-    mujoco.set_mju_user_warning(lambda text: None) if hasattr(mujoco, "set_mju_user_warning") else None
     for body in sys.argv[1:] or GROUPS:
-        ours, failed = in_ours(body, 64, 200)
-        a, b = spreads(body, ours), spreads(body, in_suite(body, 64, 200))
+        ours, failed = in_ours(body, 200)
+        a, b = spreads(body, ours), spreads(body, in_suite(body, 200))
         print(body, "failed", int(failed.sum()), "max |value|", np.abs(ours).max())
         for group in a:
             print(f"  {group:14s} ours {a[group]:9.4f}  suite {b[group]:9.4f}  ratio {a[group] / b[group]:.3f}")
