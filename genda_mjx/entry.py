@@ -47,6 +47,8 @@ def main(work: Callable[[], None]) -> None:
         work()
     except UserError as error:
         sys.exit(_complain(str(error)))
+    except KeyboardInterrupt:  # the second Ctrl-C: at once, without a checkpoint of the iteration under way
+        sys.exit(130)
     except OSError as error:  # no permission, disk full, read-only: the system's own reason
         if error.filename is None:
             raise

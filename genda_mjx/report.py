@@ -114,7 +114,7 @@ class WandbLogger:
         self.run.log({name: self.module.Image(str(path))}, step=step)
 
     def close(self) -> None:
-        self.run.finish(quiet=True)
+        self.run.finish()
 
 
 class TensorboardLogger:
