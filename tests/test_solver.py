@@ -1,0 +1,49 @@
+"""The Newton solver against the optimality conditions of its cost, in float64."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from envs import solver
+
+
+def problem(seed: int, dofs: int = 12, contacts: int = 20) -> tuple:
+    """A random inertia, force, limits on half the dofs, and contact rows of which some push and some do not."""
+    rng = np.random.default_rng(seed)
+    root = rng.standard_normal((dofs, dofs))
+    inertia, force = root @ root.T / dofs + 0.1 * np.eye(dofs), 3 * rng.standard_normal(dofs)
+    limited = rng.uniform(size=dofs) < 0.5
+    limits = solver.Limits(rng.choice([-1.0, 1.0], dofs), rng.standard_normal(dofs), 10 * rng.uniform(size=dofs) * limited)
+    rows = solver.Rows(
+        rng.standard_normal((dofs, contacts)), rng.standard_normal(contacts), 10 * rng.uniform(size=contacts)
+    )
+    return inertia, force, limits, rows
+
+
+def gradient(a: np.ndarray, inertia, force, limits: solver.Limits, rows: solver.Rows) -> np.ndarray:
+    """Gradient of the cost at a: zero at its only minimum."""
+    limit_x, row_x = limits.sign * a - limits.reference, a @ rows.jacobian - rows.reference
+    push = limits.sign * limits.stiffness * np.minimum(limit_x, 0) + rows.jacobian @ (rows.stiffness * np.minimum(row_x, 0))
+    return inertia @ a - force + push
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_solution_is_the_minimum(seed):
+    inertia, force, limits, rows = problem(seed)
+    single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (inertia, force, limits, rows))
+    found = solver.solve(*single, start=jnp.zeros(12), iterations=10, ls_iterations=8)
+    scale = np.abs(force).max()
+    assert np.abs(gradient(np.asarray(found.qacc, float), inertia, force, limits, rows)).max() / scale < 1e-4
+    at_rest = np.abs(gradient(np.zeros(12), inertia, force, limits, rows)).max() / scale
+    assert at_rest > 0.1  # the start was not the answer
+    row_x = np.asarray(found.qacc) @ rows.jacobian - rows.reference
+    np.testing.assert_allclose(found.row_force, -rows.stiffness * np.minimum(row_x, 0), atol=1e-3)
+    np.testing.assert_allclose(inertia @ np.asarray(found.qacc), force + np.asarray(found.force), atol=2e-3)
+
+
+def test_the_start_does_not_matter():
+    single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), problem(0))
+    far = solver.solve(*single, start=100 * jnp.ones(12), iterations=15, ls_iterations=10)
+    near = solver.solve(*single, start=jnp.zeros(12), iterations=15, ls_iterations=10)
+    np.testing.assert_allclose(far.qacc, near.qacc, atol=1e-3)
