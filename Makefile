@@ -15,7 +15,8 @@ $(READY): requirements.txt
 	@touch $(READY)
 
 demo: $(READY)
-	$(BIN)/python -m envs.demo
+	rm -rf runs/demo
+	$(BIN)/python train.py --env point --preset small --out runs/demo
 
 test: $(READY)
 	$(BIN)/python -m pytest
@@ -25,6 +26,8 @@ test-slow: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.physics
+	$(BIN)/python -m benchmarks.fidelity
+	$(BIN)/python -m benchmarks.learner
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

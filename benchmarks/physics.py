@@ -68,7 +68,7 @@ def rollout_of(name: str, which: str, copies: int):
 
 
 def c_mujoco(env, threads: int):
-    """A function that measures physics steps/s of the unedited model under `mujoco.rollout`: no Python between steps."""
+    """A function measuring physics steps/s of the unedited model under `mujoco.rollout`: no Python between steps."""
     import mujoco
     import numpy as np
     from mujoco import rollout
@@ -135,7 +135,17 @@ def measure_apart(name: str, which: str, copies: int, limit: float) -> dict | No
 
 
 def table(name: str, sizes: list[int], limit: float) -> None:
-    header = ("copies", "trace s", "compile s", "physics/s", "agent/s", "x C thread", "| unedited: compile s", "physics/s", "ours x")
+    header = (
+        "copies",
+        "trace s",
+        "compile s",
+        "physics/s",
+        "agent/s",
+        "x C thread",
+        "| unedited: compile s",
+        "physics/s",
+        "ours x",
+    )
     widths = [len(h) for h in header]
     print(f"\n{name}", flush=True)
     print("  ".join(header), flush=True)
@@ -151,11 +161,15 @@ def table(name: str, sizes: list[int], limit: float) -> None:
             if stock is None:
                 cells += [f"| not done in {limit:.0f} s", "", ""]
             else:
-                cells += [f"| {stock['compile']:.1f}", f"{stock['speed']:,.0f}", f"{ours['speed'] / stock['speed']:.1f}"]
+                cells += [
+                    f"| {stock['compile']:.1f}",
+                    f"{stock['speed']:,.0f}",
+                    f"{ours['speed'] / stock['speed']:.1f}",
+                ]
         print("  ".join(f"{c!s:>{w}}" for c, w in zip(cells, widths, strict=False)), flush=True)
         if ours["threads"]:
-            thread = ours["speed"] / ours["ratio"]
-            print(f"        (C MuJoCo: {thread:,.0f} physics/s one thread, {ours['threads']:,.0f} `mujoco.rollout` all cores)")
+            thread, every = ours["speed"] / ours["ratio"], ours["threads"]
+            print(f"        (C MuJoCo: {thread:,.0f} physics/s one thread, {every:,.0f} `mujoco.rollout` all cores)")
 
 
 def main() -> None:

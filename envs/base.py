@@ -187,7 +187,7 @@ class SkillEnv(Env):
 
 
 def _copies_last(fn: Callable) -> Callable:
-    """Makes a function of N copies (last axis of every leaf) a function of one copy that vmap hands all copies at once."""
+    """Makes a function of N copies (last axis of every leaf) one of a single copy, which vmap hands all at once."""
 
     def on_leading_axis(*args):
         out = fn(*jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), args))

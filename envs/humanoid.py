@@ -27,7 +27,7 @@ class Humanoid(SkillEnv):
 
     @classmethod
     def draw_start(cls, model, data, rng) -> np.ndarray:
-        """Hinges uniform in range, quaternion from four uniform numbers (dm_control's law), drawn until nothing touches."""
+        """Hinges uniform in range, quaternion from four uniform numbers (dm_control's law), until nothing touches."""
         hinges = model.jnt_range[1:]
         while True:
             data.qpos[:3] = 0, 0, START_HEIGHT
@@ -39,7 +39,7 @@ class Humanoid(SkillEnv):
                 return np.zeros(0)
 
     def observe(self, view):
-        """[70] torso xyz, hinges, head height, hands and feet, torso vertical, velocity of the whole, all velocities."""
+        """[70] torso xyz, hinges, head height, hands and feet, torso vertical, whole-body and dof velocities."""
         torso = view.position("torso")
         limbs = [f"{side}_{limb}" for side in ("left", "right") for limb in ("hand", "foot")]
         return [

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 FILE = pathlib.Path(__file__).resolve().parent / "data" / "normalizer.json"
-# Random rollouts of the dog spread over a metre, because it starts at 2 m/s; GenDa's preset has 0.2 m, as for a dog that
-# starts at rest. The spread sets how fast far-away positions saturate the networks, so the preset's value is kept.
+# Random rollouts of the dog spread over a metre, because it starts at 2 m/s; GenDa's preset has 0.2 m, as for a dog
+# that starts at rest. The spread sets how fast far-away positions saturate the networks, so the preset's value is kept.
 FIXED_STD = {"dog": {0: 0.2, 1: 0.2}}
 EPISODES = {"point": 1024, "fish": 1024, "quadruped": 512, "humanoid": 512, "dog": 256}
 
@@ -22,7 +22,7 @@ def load(name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
     stored = json.loads(FILE.read_text()).get(name) if FILE.exists() else None
     if stored is None or len(stored["mean"]) != size:
         raise ValueError(
-            f"no statistics for {name} with {size} observations in {FILE.name}: run `python -m envs.normalizer {name}`, "
+            f"no statistics for {name} with {size} observations in {FILE.name}: run `python -m envs.normalizer {name}` "
             "or make the env with normalize=False"
         )
     return np.array(stored["mean"]), np.array(stored["std"])

@@ -1,4 +1,4 @@
-"""One physics step of N copies of a body: MuJoCo's equations on `envs.tree` and `envs.solver`, MJX's collision detection.
+"""One physics step of N copies of a body: MuJoCo's equations on `envs.tree` and `envs.solver`, MJX's collisions.
 
 It is MuJoCo's forward step for the features our bodies use: free, hinge and slide joints, fixed tendons, motors, servos
 and filtered actuators, springs, damping, inertia-box drag, tendon equalities, joint limits, pyramidal contacts, Euler
@@ -105,7 +105,8 @@ def _refuse_unsupported(model: mujoco.MjModel) -> None:
             model.actuator_dyntype, [mj.mjtDyn.mjDYN_NONE, mj.mjtDyn.mjDYN_FILTER], invert=True
         ).any(),
         "only some actuators with dynamics": model.na not in (0, model.nu),
-        "limited activations or joint actuator forces": model.actuator_actlimited.any() or model.jnt_actfrclimited.any(),
+        "limited activations or joint actuator forces": model.actuator_actlimited.any()
+        or model.jnt_actfrclimited.any(),
     }
     found = [what for what, present in checks.items() if present]
     if found:
@@ -172,7 +173,9 @@ def _passive(machine: Machine, poses: Poses, mo: Motion, qvel: Array) -> Array:
     if model.jnt_stiffness.any():
         single = np.flatnonzero(model.jnt_type != tree.FREE)
         coordinate, dof = model.jnt_qposadr[single], model.jnt_dofadr[single]
-        pull = constant(model.jnt_stiffness[single]) * (constant(model.qpos_spring[coordinate]) - poses.qpos[coordinate])
+        pull = constant(model.jnt_stiffness[single]) * (
+            constant(model.qpos_spring[coordinate]) - poses.qpos[coordinate]
+        )
         force = force.at[dof].add(pull)
     if model.tendon_stiffness.any():
         low, high = constant(model.tendon_lengthspring.T)

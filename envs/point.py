@@ -25,7 +25,9 @@ class Point(SkillEnv):
         body.add_geom(name="torso", type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[RADIUS, 0, 0], mass=MASS)
         for axis, direction in (("x", [1, 0, 0]), ("y", [0, 1, 0])):
             body.add_joint(name=axis, type=mujoco.mjtJoint.mjJNT_SLIDE, axis=direction, damping=DAMPING)
-            motor = spec.add_actuator(name=axis, target=axis, trntype=mujoco.mjtTrn.mjTRN_JOINT, gear=[THRUST] + [0] * 5)
+            motor = spec.add_actuator(
+                name=axis, target=axis, trntype=mujoco.mjtTrn.mjTRN_JOINT, gear=[THRUST] + [0] * 5
+            )
             motor.ctrllimited, motor.ctrlrange = True, [-1, 1]
         return spec
 

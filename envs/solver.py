@@ -2,7 +2,9 @@
 
 MuJoCo's constrained acceleration a minimises a convex, piecewise quadratic cost:
 
-    1/2 a'Ma - a'f + sum_i D_i/2 x_i^2,   x_i = J_i a - r_i,   over the rows i that push: equalities always, others if x_i < 0
+    1/2 a'Ma - a'f + sum_i D_i/2 x_i^2,   x_i = J_i a - r_i
+
+over the rows i that push: equalities always, others where x_i < 0.
 
 MJX solves it with a generic loop that under vmap runs until the slowest copy stops, factors once more than it steps,
 and evaluates three points a line-search iteration. Here structure and trip counts are static:
@@ -95,9 +97,9 @@ def solve(
 def _line_search(slope0: Array, curve0: Array, x: Array, rate: Array, stiffness: Array, iterations: int) -> Array:
     """Step length at which the cost's slope vanishes.
 
-    The smooth part has slope slope0 + alpha * curve0; the rows are at x + alpha * rate. The total slope increases and is
-    piecewise linear. The full Newton step 1 is its root if no row starts or stops pushing, so the search starts there;
-    [low, high] brackets the root, and a guess outside is bisected.
+    The smooth part has slope slope0 + alpha * curve0; the rows are at x + alpha * rate. The total slope increases and
+    is piecewise linear. The full Newton step 1 is its root if no row starts or stops pushing, so the search starts
+    there; [low, high] brackets the root, and a guess outside is bisected.
     """
 
     def slope_and_curve(alpha: Array) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""Models of the dm_control package, opened as `mujoco.MjSpec` without importing dm_control (which probes for a display)."""
+"""Models of the dm_control package, opened as `mujoco.MjSpec`; importing dm_control would probe for a display."""
 
 import importlib.util
 import itertools
@@ -30,7 +30,10 @@ def floor_and_self(spec: mujoco.MjSpec, meets_itself: Callable[[mujoco.MjsGeom],
             geom.contype, geom.conaffinity = FLOOR_BIT, 0
         elif geom.contype or geom.conaffinity:
             self_bit = SELF_BIT if meets_itself(geom) else 0
-            geom.contype, geom.conaffinity = bool(geom.contype) * self_bit, FLOOR_BIT | bool(geom.conaffinity) * self_bit
+            geom.contype, geom.conaffinity = (
+                bool(geom.contype) * self_bit,
+                FLOOR_BIT | bool(geom.conaffinity) * self_bit,
+            )
 
 
 def corners_for_boxes(spec: mujoco.MjSpec) -> None:
@@ -51,7 +54,7 @@ def corners_for_boxes(spec: mujoco.MjSpec) -> None:
 
 
 def cap_contacts(spec: mujoco.MjSpec, points: int, pairs: int | None = None) -> None:
-    """MJX keeps the deepest `points` contacts of each friction kind, and tests the nearest `pairs` of each shape kind."""
+    """Keeps the deepest `points` contacts of each friction kind, and tests the nearest `pairs` of each shape kind."""
     spec.add_numeric(name="max_contact_points", data=[points])
     if pairs is not None:
         spec.add_numeric(name="max_geom_pairs", data=[pairs])
@@ -63,7 +66,7 @@ def drop(spec: mujoco.MjSpec, elements) -> None:
 
 
 def tune(spec: mujoco.MjSpec, iterations: int, ls_iterations: int) -> None:
-    """Trip counts of our solver, dense Jacobians; no sensors, cameras or lights: `envs.view` computes what is observed."""
+    """Trip counts of our solver, dense Jacobians; no sensors, cameras, lights: `envs.view` computes observations."""
     spec.option.iterations, spec.option.ls_iterations = iterations, ls_iterations
     spec.option.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
     drop(spec, spec.sensors)

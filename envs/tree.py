@@ -69,22 +69,26 @@ def rotate(vec: Vec, quat: Vec) -> Vec:
 
 def quat_mul(p: Vec, q: Vec) -> Vec:
     """Hamilton product."""
-    return Vec((
-        p[0] * q[0] - p[1] * q[1] - p[2] * q[2] - p[3] * q[3],
-        p[0] * q[1] + p[1] * q[0] + p[2] * q[3] - p[3] * q[2],
-        p[0] * q[2] - p[1] * q[3] + p[2] * q[0] + p[3] * q[1],
-        p[0] * q[3] + p[1] * q[2] - p[2] * q[1] + p[3] * q[0],
-    ))
+    return Vec(
+        (
+            p[0] * q[0] - p[1] * q[1] - p[2] * q[2] - p[3] * q[3],
+            p[0] * q[1] + p[1] * q[0] + p[2] * q[3] - p[3] * q[2],
+            p[0] * q[2] - p[1] * q[3] + p[2] * q[0] + p[3] * q[1],
+            p[0] * q[3] + p[1] * q[2] - p[2] * q[1] + p[3] * q[0],
+        )
+    )
 
 
 def quat_to_mat(q: Vec) -> Vec:
     """Rotation matrix of a unit quaternion."""
     w, x, y, z = q
-    return Vec((
-        Vec((1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y))),
-        Vec((2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x))),
-        Vec((2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y))),
-    ))
+    return Vec(
+        (
+            Vec((1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y))),
+            Vec((2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x))),
+            Vec((2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y))),
+        )
+    )
 
 
 def mat_vec(mat: Vec, vec: Vec) -> Vec:
@@ -165,7 +169,9 @@ class Tree:
 def _refuse_unsupported(model: mujoco.MjModel) -> None:
     kinds = {mujoco.mjtJoint(t) for t in model.jnt_type}
     if kinds - {FREE, HINGE, SLIDE}:
-        raise ValueError(f"envs.tree supports free, hinge and slide joints; this model has {sorted(k.name for k in kinds)}")
+        raise ValueError(
+            f"envs.tree supports free, hinge and slide joints; this model has {sorted(k.name for k in kinds)}"
+        )
     if (model.jnt_type[1:] == FREE).any():
         raise ValueError("envs.tree supports a free joint at the root only")
     trees = len(set(model.body_rootid[model.body_dofnum > 0].tolist()))
@@ -303,7 +309,8 @@ def _inertias(tree: Tree, poses: Poses) -> Vec:
     mass = constant(tree.model.body_mass)
     x, y, z = inertial_offset(tree, poses)
     return Vec((
-        about(0, 0) + mass * (y * y + z * z), about(1, 1) + mass * (x * x + z * z), about(2, 2) + mass * (x * x + y * y),
+        about(0, 0) + mass * (y * y + z * z), about(1, 1) + mass * (x * x + z * z),
+        about(2, 2) + mass * (x * x + y * y),
         about(0, 1) - mass * x * y, about(0, 2) - mass * x * z, about(1, 2) - mass * y * z,
         mass * x, mass * y, mass * z, jnp.broadcast_to(mass, x.shape),
     ))  # fmt: skip
@@ -315,7 +322,7 @@ def inertial_offset(tree: Tree, poses: Poses) -> Vec:
 
 
 def _motion_axes(tree: Tree, poses: Poses) -> Vec:
-    """A hinge turns about its anchor, a slide shifts along its axis, a free joint shifts, then turns, along three axes."""
+    """A hinge turns about its anchor, a slide shifts along its axis, a free joint shifts and turns along three axes."""
     model = tree.model
     hinge = (model.jnt_type == HINGE)[:, None]
     lever = cross(poses.axis, Vec(c - a for c, a in zip(poses.com, poses.anchor, strict=True)))

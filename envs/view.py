@@ -143,7 +143,7 @@ class AccelerationView:
         return Vec(component[bodies] for component in self.internal_force)
 
     def touch(self, sites: list[str]) -> Array:
-        """[sites, N] N: normal forces of the contacts on each site's body whose normal passes through the site's box."""
+        """[sites, N] N: normal forces of contacts on each site's body whose normal passes through the site's box."""
         model = self.machine.model
         rows = [model.site(name).id for name in sites]
         if set(model.site_type[rows]) != {int(mujoco.mjtGeom.mjGEOM_BOX)}:
@@ -169,5 +169,3 @@ class AccelerationView:
 def _interleave(vec: Vec) -> Array:
     """[3 * k, N] from components [k, N]: xyz of the first, xyz of the second, ..."""
     return jnp.stack(vec, axis=1).reshape(-1, vec[0].shape[-1])
-
-

@@ -110,7 +110,8 @@ class Training:
             self.csv = MetricsCsv(self.run / "metrics.csv", columns, checkpoints.steps[-1])
             return state
         self.csv = MetricsCsv(self.run / "metrics.csv", columns)
-        return self.program.init(jax.random.key(self.config.seed))
+        with self.progress.waiting("initialising networks and replay"):
+            return jax.block_until_ready(self.program.init(jax.random.key(self.config.seed)))
 
     def _loop(
         self, state: program.TrainState, compiled: Any, checkpoints: checkpoint.Checkpoints, loggers: Loggers,

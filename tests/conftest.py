@@ -30,7 +30,7 @@ COPIES = 64
 
 @functools.cache
 def batched(name: str) -> tuple[Callable, Callable]:
-    """Jitted start (from the first COPIES states of the bank) and step of COPIES copies; one compilation for all tests."""
+    """Jitted start (first COPIES states of the bank) and step of COPIES copies; one compilation for all tests."""
     env = raw_env(name)
 
     def start(keys, shift):

@@ -1,4 +1,7 @@
-"""Random rollouts of a body in our physics and of the unedited model in C MuJoCo, from equal starts with equal actions."""
+"""Random rollouts in our physics and of the unedited model in dm_control, from equal starts with equal actions.
+
+PYTHONPATH=. python tests/random_rollouts.py [body ...]      prints the spreads side by side
+"""
 
 import jax
 import jax.numpy as jnp

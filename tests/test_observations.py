@@ -37,7 +37,7 @@ def collect(name: str, lift: float = 0.0) -> dict[str, np.ndarray]:
             touching = data.ncon > 0
             now = [x.copy() for x in (data.qpos, data.qvel, data.act)]
             rows.append((*before, *now, start.drawn, reference.observation(env), touching))
-    names = "qpos0 qvel0 act0 ctrl warmstart qpos qvel act drawn observation touching".split()
+    names = ["qpos0", "qvel0", "act0", "ctrl", "warmstart", "qpos", "qvel", "act", "drawn", "observation", "touching"]
     return {key: np.array(column) for key, column in zip(names, zip(*rows, strict=True), strict=True)}
 
 
@@ -78,7 +78,9 @@ def test_observation_equals_dm_control(name):
 def test_acceleration_sensors_equal_dm_control_in_flight(name):
     states = collect(name, lift=2.0)
     free = ~states["touching"]
-    assert free.sum() >= 50  # the dog, which collides with itself in C MuJoCo, is free in fewer states than the quadruped
+    assert (
+        free.sum() >= 50
+    )  # the dog, which collides with itself in C MuJoCo, is free in fewer states than the quadruped
     expected, found = states["observation"][free], ours(name, states)[free]
     assert np.abs(expected[:, SENSED[name]]).max() > 1.0  # the sensors do read something
     assert relative_error(found, expected)[:, SENSED[name]].max() < 1e-3

@@ -12,7 +12,13 @@ import envs
 from envs import physics
 from envs.physics import Machine, Physics
 
-FLIGHT = {"point": (0.0, 1e-3), "fish": (0.0, 1e-3), "quadruped": (2.0, 1e-2), "humanoid": (2.0, 1e-2), "dog": (2.0, 1e-2)}
+FLIGHT = {
+    "point": (0.0, 1e-3),
+    "fish": (0.0, 1e-3),
+    "quadruped": (2.0, 1e-2),
+    "humanoid": (2.0, 1e-2),
+    "dog": (2.0, 1e-2),
+}
 
 
 def converged(env: envs.SkillEnv) -> mujoco.MjModel:
@@ -95,8 +101,14 @@ def test_random_rollouts_spread_as_in_dm_control(name):
     assert all(0.85 < r < 1.15 for r in ratios.values()), ratios
 
 
-@pytest.mark.parametrize(("name", "episodes"), [("fish", 1000), pytest.param("quadruped", 1000, marks=pytest.mark.slow),
-    pytest.param("humanoid", 200, marks=pytest.mark.slow), pytest.param("dog", 200, marks=pytest.mark.slow)])  # fmt: skip
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
+EPISODES = [("fish", 1000), slow("quadruped", 1000), slow("humanoid", 200), slow("dog", 200)]
+
+
+@pytest.mark.parametrize(("name", "episodes"), EPISODES)
 def test_random_episodes_stay_finite(name, episodes):
     env, (_, step) = raw_env(name), batched(name)
     reset = jax.jit(jax.vmap(env.reset))
@@ -131,5 +143,5 @@ def test_unsupported_features_are_refused(xml, message):
 
 def test_other_mujoco_versions_are_refused(monkeypatch):
     monkeypatch.setattr(mujoco, "__version__", "4.0.0")
-    with pytest.raises(RuntimeError, match="requirements.txt"):
+    with pytest.raises(RuntimeError, match="requirements"):
         Machine.of(raw_env("point").model)

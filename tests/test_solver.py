@@ -14,7 +14,9 @@ def problem(seed: int, dofs: int = 12, contacts: int = 20) -> tuple:
     root = rng.standard_normal((dofs, dofs))
     inertia, force = root @ root.T / dofs + 0.1 * np.eye(dofs), 3 * rng.standard_normal(dofs)
     limited = rng.uniform(size=dofs) < 0.5
-    limits = solver.Limits(rng.choice([-1.0, 1.0], dofs), rng.standard_normal(dofs), 10 * rng.uniform(size=dofs) * limited)
+    limits = solver.Limits(
+        rng.choice([-1.0, 1.0], dofs), rng.standard_normal(dofs), 10 * rng.uniform(size=dofs) * limited
+    )
     rows = solver.Rows(
         rng.standard_normal((dofs, contacts)), rng.standard_normal(contacts), 10 * rng.uniform(size=contacts)
     )
@@ -24,7 +26,9 @@ def problem(seed: int, dofs: int = 12, contacts: int = 20) -> tuple:
 def gradient(a: np.ndarray, inertia, force, limits: solver.Limits, rows: solver.Rows) -> np.ndarray:
     """Gradient of the cost at a: zero at its only minimum."""
     limit_x, row_x = limits.sign * a - limits.reference, a @ rows.jacobian - rows.reference
-    push = limits.sign * limits.stiffness * np.minimum(limit_x, 0) + rows.jacobian @ (rows.stiffness * np.minimum(row_x, 0))
+    push = limits.sign * limits.stiffness * np.minimum(limit_x, 0) + rows.jacobian @ (
+        rows.stiffness * np.minimum(row_x, 0)
+    )
     return inertia @ a - force + push
 
 

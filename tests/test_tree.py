@@ -75,7 +75,19 @@ def from_c(env: envs.SkillEnv, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, 
         inertia = np.zeros((model.nv, model.nv))
         mujoco.mj_fullM(model, d, inertia)
         root = env.machine.tree.root
-        keys = ("qpos", "xpos", "xmat", "xanchor", "xaxis", "geom_xpos", "geom_xmat", "cinert", "cdof", "cvel", "cdof_dot")
+        keys = (
+            "qpos",
+            "xpos",
+            "xmat",
+            "xanchor",
+            "xaxis",
+            "geom_xpos",
+            "geom_xmat",
+            "cinert",
+            "cdof",
+            "cvel",
+            "cdof_dot",
+        )
         rows.append({k: getattr(d, k).copy() for k in keys} | {
             "M": inertia, "qfrc_bias": d.qfrc_bias.copy(), "com": d.subtree_com[root].copy(),
             "linvel": d.subtree_linvel[root].copy(),
