@@ -21,7 +21,7 @@ class Humanoid(SkillEnv):
     @classmethod
     def edited_spec(cls) -> mujoco.MjSpec:
         spec = cls.stock_spec()
-        suite.tune(spec, iterations=6, ls_iterations=6)
+        suite.tune(spec, iterations=8, ls_iterations=6)
         suite.cap_contacts(spec, points=10, pairs=32)
         return spec
 
