@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("MUJOCO_GL", "disable")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA's cache messages would drown a failure
 
 import dataclasses
 import functools
