@@ -2,9 +2,9 @@
 
     python -m benchmarks.fidelity [body ...]
 
-First how often the unedited body touches itself. Then, over 480 states of random rollouts in C MuJoCo, most in
-contact: the largest velocity error (rad/s, m/s) after one step, over the states, as the body is, with other solver trip counts,
-and with other contact caps.
+First how often the unedited body touches itself; then, over 480 states of random rollouts in C MuJoCo, most in
+contact: the largest velocity error (rad/s, m/s) after one step, as the body is, with other solver trip counts, and
+with other contact caps.
 """
 
 import sys

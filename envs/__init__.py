@@ -1,5 +1,14 @@
 """MJX environments without reward: `envs.make("quadruped")`. Usable by any Brax-style trainer."""
 
+import contextlib
+import importlib
+import io
+
+with contextlib.redirect_stdout(
+    io.StringIO()
+):  # mjx prints, at import, that its optional Warp backend is not installed
+    from mujoco import mjx as _  # noqa: F401
+
 from envs.base import SkillEnv
 
 NAMES = ("point", "fish", "quadruped", "humanoid", "dog")
@@ -9,8 +18,6 @@ def body_class(name: str) -> type[SkillEnv]:
     """The class of a body, imported when asked for."""
     if name not in NAMES:
         raise ValueError(f"unknown env {name!r}: choose one of {', '.join(NAMES)}")
-    import importlib
-
     module = importlib.import_module(f"envs.{name}")
     return getattr(module, name.capitalize())
 
