@@ -6,7 +6,7 @@ import io
 
 with contextlib.redirect_stdout(
     io.StringIO()
-):  # mjx prints, at import, that its optional Warp backend is not installed
+):  # mjx prints that its optional Warp backend is missing
     from mujoco import mjx as _  # noqa: F401
 
 from envs.base import SkillEnv
