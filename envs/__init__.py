@@ -4,9 +4,7 @@ import contextlib
 import importlib
 import io
 
-with contextlib.redirect_stdout(
-    io.StringIO()
-):  # mjx prints that its optional Warp backend is missing
+with contextlib.redirect_stdout(io.StringIO()):  # mjx prints that its optional Warp backend is missing
     from mujoco import mjx as _  # noqa: F401
 
 from envs.base import SkillEnv
