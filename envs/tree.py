@@ -255,7 +255,9 @@ def kinematics(tree: Tree, qpos: Array) -> Poses:
         anchor, axis = rotate(slot.anchor, quat) + pos, rotate(slot.axis, quat)
         half = 0.5 * (slot.turn @ qpos - slot.turn0)
         quat = quat_mul(quat, (jnp.cos(half), *(slot.axis * jnp.sin(half))))
-        pos = anchor - rotate(slot.anchor, quat) + axis * (slot.slide @ qpos - slot.slide0)
+        pos = anchor - rotate(slot.anchor, quat)
+        if slot.slide.any():
+            pos = pos + axis * (slot.slide @ qpos - slot.slide0)
         if slot.free is not None:
             place = lambda new, old, at=slot.free: Vec(jnp.where(at, n, o) for n, o in zip(new, old, strict=True))
             pos, quat, anchor = place(qpos[:3], pos), place(root_turn, quat), place(qpos[:3], anchor)

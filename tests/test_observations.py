@@ -33,8 +33,8 @@ def collect(name: str, lift: float = 0.0) -> dict[str, np.ndarray]:
             env.physics.set_control(rng.uniform(spec.minimum, spec.maximum))
             env.physics.step(rng.integers(1, 8))
             before = [x.copy() for x in (data.qpos, data.qvel, data.act, data.ctrl, data.qacc_warmstart)]
+            touching = data.ncon > 0  # contacts of the state that the sensors belong to
             env.physics.step()
-            touching = data.ncon > 0
             now = [x.copy() for x in (data.qpos, data.qvel, data.act)]
             rows.append((*before, *now, start.drawn, reference.observation(env), touching))
     names = ["qpos0", "qvel0", "act0", "ctrl", "warmstart", "qpos", "qvel", "act", "drawn", "observation", "touching"]
