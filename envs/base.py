@@ -1,5 +1,6 @@
 """SkillEnv: a body without reward, stepped in any number of vmapped copies. Implements `brax.envs.base.Env`."""
 
+import abc
 import dataclasses
 from collections.abc import Callable
 
@@ -67,23 +68,23 @@ class SkillEnv(Env):
 
     # What a body file provides.
     @classmethod
+    @abc.abstractmethod
     def stock_spec(cls) -> mujoco.MjSpec:
         """The dm_control task's model."""
-        raise NotImplementedError
 
     @classmethod
+    @abc.abstractmethod
     def edited_spec(cls) -> mujoco.MjSpec:
         """The model we simulate; each edit is a row in envs/README.md."""
-        raise NotImplementedError
 
     @classmethod
+    @abc.abstractmethod
     def draw_start(cls, model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> np.ndarray:
         """Puts data (of the stock model, just reset) in a start state; returns what else was drawn."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def observe(self, view: View) -> list[Array]:
         """Named quantities [k, N] in order."""
-        raise NotImplementedError
 
     def sense(self, view: AccelerationView) -> list[Array]:
         """Acceleration-stage sensors [k, N] in order; none unless a body says so."""
