@@ -20,10 +20,10 @@ class Config:
     """Discover skills without reward. Defaults are the paper's; `--preset small` is sized for a CPU."""
 
     env: str = "point"  # body: point, fish, quadruped, humanoid or dog
-    algo: str = "genda"  # agent, a name in genda_mjx.agents.AGENTS
+    algo: str = "genda"  # agent: genda, metra, csf, diayn or cic
     preset: Literal["paper", "small"] = "paper"  # small: narrower, shorter, higher learning rate; flags still win
     seed: int = 0  # seeds everything: networks, resets, skills, batches
-    out: str = ""  # run folder; empty means runs/<env>
+    out: str = ""  # run folder; empty means runs/<env>, or runs/<env>_<algo> for a baseline
     resume: bool = False  # continue the run in --out, bit for bit
 
     # Schedule: one iteration is num_envs episodes and round(num_envs * T * utd) updates.
@@ -37,7 +37,8 @@ class Config:
 
     # Networks
     hidden: int = 1024  # width of both hidden layers, all networks
-    skill_dim: int = 2  # d, dimension of a skill
+    skill_dim: int = 2  # d, dimension of a skill; the number of skills where they are a list
+    discrete: bool = False  # metra: skills are a list of one-hots instead of directions
     cib_dim: int = 256  # dimension of the CIB embedding that the actor sees
     bf16: bool = False  # bfloat16 matrix products in the networks (parameters and physics stay float32)
 
@@ -96,6 +97,12 @@ ENV_PRESETS: dict[str, dict[str, Any]] = {
     "dog": {"cib_dim": 512},
 }
 
+# What the baselines' own scripts change; the rest is shared, as in the paper.
+ALGO_PRESETS: dict[str, dict[str, Any]] = {
+    "diayn": {"skill_dim": 50, "initial_alpha": 0.1},
+    "cic": {"skill_dim": 64},
+}
+
 # A CPU-sized run: narrower and shorter, with a higher learning rate and a lower initial multiplier than the paper's so
 # that something shows within minutes. Not tuned beyond the point body; docs/fidelity.md lists it as our own choice.
 SMALL: dict[str, Any] = {
@@ -123,23 +130,23 @@ RESUMABLE = frozenset(
 )  # fmt: skip
 
 
-def preset(env: str, name: str) -> Config:
-    """The defaults of a body under a preset; an unknown body gets the general ones (making it then reports it)."""
-    values = {"env": env, "preset": name} | ENV_PRESETS.get(env, {})
+def preset(env: str, name: str, algo: str = "genda") -> Config:
+    """The defaults of a body and an agent under a preset; an unknown name gets the general ones (making it reports)."""
+    values = {"env": env, "algo": algo, "preset": name} | ENV_PRESETS.get(env, {}) | ALGO_PRESETS.get(algo, {})
     if name == "small":
         values |= SMALL | SMALL_ENV.get(env, {})
     return Config(**values)
 
 
 def run_folder(config: Config) -> Path:
-    return Path(config.out or f"runs/{config.env}")
+    return Path(config.out or f"runs/{config.env}" + (f"_{config.algo}" if config.algo != "genda" else ""))
 
 
 def parse(arguments: list[str] | None = None) -> Config:
     """Command line -> Config. Parsed twice: the first pass finds the defaults to start from (a preset, or the stored
     run when resuming), the second lets every flag the user gave win over them."""
     first = _parse_over(Config(), arguments)
-    base = preset(first.env, first.preset)
+    base = preset(first.env, first.preset, first.algo)
     if first.resume:
         stored = run_folder(first) / "config.json"
         if not stored.exists():
@@ -191,5 +198,10 @@ def validate(config: Config) -> None:
     for name in ("mix_ratio", "keep_threshold", "discount", "ema_rate"):
         if not 0 <= getattr(config, name) <= 1:
             raise UserError(f"--{name} is {getattr(config, name)}; it must lie in [0, 1]")
+    if config.discrete and config.algo != "metra":
+        raise UserError(f"--discrete is a switch of metra, not of {config.algo}; drop it or choose --algo metra")
+    parts = [name for name in ("no_relabel", "no_cib", "relabel") if getattr(config, name) != getattr(Config, name)]
+    if parts and config.algo != "genda":
+        raise UserError(f"--{parts[0]} is a switch of genda; {config.algo} has no such part: drop it")
     if config.batch_size < 2:
         raise UserError("--batch_size is 1; the uniformity loss compares pairs, so it needs at least 2")

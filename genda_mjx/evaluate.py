@@ -37,7 +37,7 @@ def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
     def evaluate(state: AgentState, key: Array, offset: Array, random: Array) -> Episodes:
         key_reset, key_skill, key_act = jax.random.split(key, 3)
         seeds = jax.random.split(key_reset, episodes)
-        z = agent.sample_skill(key_skill, episodes)
+        z = agent.list_skills(episodes) if agent.list_skills else agent.sample_skill(key_skill, episodes)
         start = jax.vmap(env.reset_at, in_axes=(0, None))(seeds, offset)
 
         def choose(obs: Array, key: Array) -> Array:

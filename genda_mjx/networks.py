@@ -59,21 +59,22 @@ class Gaussian(nn.Module):
 
 
 class Critic(nn.Module):
-    """[..., in] -> [...], one value."""
+    """[..., in] -> [..., out]."""
 
     hidden: int
+    out: int = 1
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         h = Trunk(self.hidden, layer_norm=True, dtype=self.dtype)(x)
-        return nn.Dense(1, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)[..., 0]
+        return nn.Dense(self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
 
 
-def twin_critic(hidden: int, dtype: DTypeLike = jnp.float32) -> nn.Module:
-    """[B, in] -> [2, B]: two independent critics whose parameters are stacked, so a layer is one batched product."""
+def twin_critic(hidden: int, out: int = 1, dtype: DTypeLike = jnp.float32) -> nn.Module:
+    """[B, in] -> [2, B, out]: two independent critics with stacked parameters, so a layer is one batched product."""
     ensemble = nn.vmap(Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, axis_size=2)
-    return ensemble(hidden, dtype=dtype)
+    return ensemble(hidden, out, dtype)
 
 
 class Gate(nn.Module):

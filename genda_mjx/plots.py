@@ -9,8 +9,11 @@ from matplotlib.figure import Figure
 
 
 def skill_colors(skills: np.ndarray) -> np.ndarray:
-    """[E, d] -> [E, 3] rgb: hue is the angle of the first two dimensions, a third one darkens."""
+    """[E, d] -> [E, 3] rgb: hue is the angle of the first two dimensions, a third one darkens; one-hots each a hue."""
     skills = np.asarray(skills)
+    if np.isin(skills, (0, 1)).all():
+        hue = skills.argmax(-1) / skills.shape[1]
+        return hsv_to_rgb(np.stack([hue, np.full(len(skills), 0.9), np.full(len(skills), 0.9)], -1))
     second = skills[:, 1] if skills.shape[1] > 1 else np.zeros(len(skills))
     hue = np.arctan2(second, skills[:, 0]) / (2 * np.pi) % 1.0
     value = 0.75 + 0.25 * skills[:, 2] if skills.shape[1] > 2 else np.full(len(skills), 0.9)

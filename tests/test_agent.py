@@ -89,7 +89,7 @@ class Reference:
     """One network, one optimiser, one loss at a time, in the order of the official code."""
 
     def __init__(self, config, state):
-        self.c, self.p, self.t, self.planes = config, dict(state.params), dict(state.targets), state.constants["planes"]
+        self.c, self.p, self.t, self.planes = config, dict(state.params), dict(state.targets), state.buffers["planes"]
         rate = lambda name: config.gate_learning_rate if name == "gate" else config.learning_rate
         self.adam = {name: Adam(value, rate(name)) for name, value in self.p.items()}
 

@@ -40,7 +40,7 @@ def test_representation_loss():
 
 def test_multiplier_rises_when_violated():
     constraint = jnp.array([-2.0, 1e-3])
-    loss = lambda eta, c: rep.multiplier_loss(eta, c)
+    loss = lambda eta, c: rep.multiplier_loss(jnp.exp(eta), c)
     assert loss(jnp.float32(0.7), constraint) == pytest.approx(np.exp(0.7) * (-2 + 1e-3) / 2, rel=1e-5)
     slope, through_constraint = jax.grad(loss, argnums=(0, 1))(jnp.float32(0.7), constraint)
     assert slope < 0 and (through_constraint == 0).all()
@@ -78,7 +78,7 @@ def test_actor_loss():
 
 def test_temperature_loss():
     log_prob = np.array([1.0, 2.0], np.float32)
-    loss = lambda log_alpha, lp: sac.temperature_loss(log_alpha, lp, -4.0)
+    loss = lambda log_alpha, lp: sac.temperature_loss(jnp.exp(log_alpha), lp, -4.0)
     assert loss(jnp.float32(-1.0), log_prob) == pytest.approx(-np.exp(-1.0) * (1.5 - 4.0), rel=1e-5)
     slope, through_policy = jax.grad(loss, argnums=(0, 1))(jnp.float32(-1.0), jnp.asarray(log_prob))
     assert slope > 0  # entropy -1.5 is above the target -4: alpha falls

@@ -17,7 +17,7 @@ def test_critics_are_independent_and_normalise_after_the_activation():
     x = np.random.default_rng(0).normal(size=(5, 3))
     params = net.init(jax.random.key(0), jnp.asarray(x))
     got = net.apply(params, jnp.asarray(x))
-    assert got.shape == (2, 5)
+    assert got.shape == (2, 5, 1)
     for k in range(2):
         p = jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k], np.float64), params["params"])
         h = x
@@ -27,7 +27,7 @@ def test_critics_are_independent_and_normalise_after_the_activation():
             h = (h - h.mean(-1, keepdims=True)) / np.sqrt(h.var(-1, keepdims=True) + 1e-6) * norm["scale"] + norm[
                 "bias"
             ]
-        np.testing.assert_allclose(got[k], dense(p["Dense_0"], h)[:, 0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(got[k], dense(p["Dense_0"], h), rtol=1e-4, atol=1e-5)
     assert not np.allclose(got[0], got[1])
 
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Callable
 
-from genda_mjx.agents import genda
+from genda_mjx.agents import genda, metra
 from genda_mjx.agents.base import Agent, AgentState, Batch, Sizes
 from genda_mjx.config import Config, UserError
 
 __all__ = ["AGENTS", "Agent", "AgentState", "Batch", "Sizes", "make"]
 
-AGENTS: dict[str, Callable[[Config, Sizes], Agent]] = {"genda": genda.make}
+AGENTS: dict[str, Callable[[Config, Sizes], Agent]] = {
+    "genda": genda.make,
+    "metra": metra.make,
+}
 
 
 def make(config: Config, sizes: Sizes) -> Agent:

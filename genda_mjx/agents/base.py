@@ -1,10 +1,9 @@
 """What every agent is made of: its sizes, its batch, its state and its functions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import flax.struct
-import jax
 import optax
 from jax import Array
 
@@ -34,32 +33,42 @@ class Batch:
 
 @flax.struct.dataclass
 class AgentState:
-    """Everything that learning changes, and the constants drawn at the start. Keys are network names."""
+    """Everything that learning changes. Keys are network names, those of `optimizers` the group each one steps."""
 
     params: Params
-    targets: Params  # moving averages
+    targets: Params  # moving averages of some of the params
     optimizers: dict[str, optax.OptState]
-    constants: dict[str, Array]
+    buffers: dict[str, Any]  # neither learned nor averaged: random planes, running statistics
     updates: Array  # gradient steps so far
 
 
 class Agent(NamedTuple):
-    """Pure functions; `represent` is only for plots, None where an agent has no skill space to look at."""
+    """Pure functions. The last two are for evaluation and may be left out."""
 
     init: Callable[[Array], AgentState]  # key -> state
     sample_skill: Callable[[Array, int], Array]  # key, n -> [n, d]
     act: Callable[[AgentState, Array, Array, Array | None], Array]  # state, obs, z, key (None: deterministic) -> a
     update: Callable[[AgentState, Batch, Array], tuple[AgentState, Metrics]]
-    represent: Callable[[AgentState, Array], Array] | None = None  # state, obs [..., obs] -> [..., d]
+    represent: Callable[[AgentState, Array], Array] | None = None  # state, obs [..., obs] -> [..., d], a plot of phi
+    list_skills: Callable[[int], Array] | None = None  # n -> [n, d], where skills can be listed: each in turn
 
 
-def descend(optimizer: optax.GradientTransformation, grads: Any, opt_state: Any, params: Any) -> tuple[Any, Any]:
-    """One optimiser step: (new params, new optimiser state)."""
-    updates, opt_state = optimizer.update(grads, opt_state, params)
-    return optax.apply_updates(params, updates), opt_state
+def pick(params: Params, names: Iterable[str]) -> Params:
+    """The named parts that exist; ablations have fewer."""
+    return {name: params[name] for name in names if name in params}
 
 
-def sphere(key: Array, n: int, dim: int) -> Array:
-    """[n, d] uniform directions, the skill prior of GenDa, METRA and CSF."""
-    x = jax.random.normal(key, (n, dim))
-    return x / (jax.numpy.linalg.norm(x, axis=-1, keepdims=True) + 1e-8)
+def advance(state: AgentState, group: str, optimizer: optax.GradientTransformation, grads: Params) -> AgentState:
+    """One step of the optimiser `group` on the networks that `grads` names."""
+    params = pick(state.params, grads)
+    updates, optimizer_state = optimizer.update(grads, state.optimizers[group], params)
+    return state.replace(
+        params=state.params | optax.apply_updates(params, updates),
+        optimizers=state.optimizers | {group: optimizer_state},
+    )
+
+
+def track(state: AgentState, rate: float) -> AgentState:
+    """Moving averages a step closer to the parameters; one gradient step is then over."""
+    targets = optax.incremental_update(pick(state.params, state.targets), state.targets, rate)
+    return state.replace(targets=targets, updates=state.updates + 1)

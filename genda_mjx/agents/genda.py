@@ -4,8 +4,6 @@ The order of an update is the official code's: (CIB, phi, lambda) from the old p
 temperature, moving averages, gate. See docs/fidelity.md for every choice between the paper and that code.
 """
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import optax
@@ -13,43 +11,39 @@ from jax import Array
 from jax.lax import stop_gradient
 
 from genda_mjx import networks
-from genda_mjx.agents import cib, relabel, sac
+from genda_mjx.agents import cib, relabel, sac, skills
 from genda_mjx.agents import representation as rep
-from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, descend, sphere
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, pick, track
 from genda_mjx.config import Config
 
 MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses share no parameter and see the old phi
-POLICY = ("actor", "log_alpha")
 
 
 def make(config: Config, sizes: Sizes) -> Agent:
     net = Networks(config, sizes)
-    model_adam = optax.adam(config.learning_rate)
-    critic_adam = optax.adam(config.learning_rate)
-    policy_adam = optax.adam(config.learning_rate)
-    gate_adam = optax.adam(config.gate_learning_rate)
+    policy = sac.of(config, sizes.action, target_entropy=-sizes.action)
+    model_adam, gate_adam = optax.adam(config.learning_rate), optax.adam(config.gate_learning_rate)
 
     def init(key: Array) -> AgentState:
-        params = net.init(key)
+        key_phi, key_actor, key_critic, *keys = jax.random.split(key, 6)
+        seen = sizes.observation if config.no_cib else config.cib_dim
+        params = net.init(key_phi, *keys) | policy.init(
+            key_actor, key_critic, seen, sizes.observation, config.skill_dim
+        )
         return AgentState(
             params=params,
             targets={name: jax.tree.map(jnp.copy, params[name]) for name in ("phi", "critic")},
-            optimizers={
-                "model": model_adam.init(pick(params, MODEL)),
-                "critic": critic_adam.init(params["critic"]),
-                "policy": policy_adam.init(pick(params, POLICY)),
-                "gate": gate_adam.init(params["gate"]),
-            },
-            constants={"planes": relabel.draw_planes(jax.random.fold_in(key, 1), config.gate_planes, config.skill_dim)},
+            optimizers=policy.init_optimizers(params)
+            | {"model": model_adam.init(pick(params, MODEL)), "gate": gate_adam.init(pick(params, ["gate"]))},
+            buffers={"planes": relabel.draw_planes(jax.random.fold_in(key, 1), config.gate_planes, config.skill_dim)},
             updates=jnp.zeros((), jnp.int32),
         )
 
     def sample_skill(key: Array, n: int) -> Array:
-        return sphere(key, n, config.skill_dim)
+        return skills.directions(key, n, config.skill_dim)
 
     def act(state: AgentState, obs: Array, z: Array, key: Array | None = None) -> Array:
-        mean, log_std = net.actor(state.params["actor"], net.local(state.params, obs), z)
-        return jnp.tanh(mean) if key is None else networks.sample_tanh_gaussian(mean, log_std, key)[0]
+        return policy.act(state.params, net.local(state.params, obs), z, key)
 
     def labels(state: AgentState, batch: Batch, key: Array) -> tuple[Array, Array, Array]:
         """z-step, Eq. 4 and 8: labels for phi and for the policy [B, d], and the share of rollout skills kept."""
@@ -69,7 +63,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
         z_mix = relabel.mix(rep.unit(later - now), z_tau)
         if config.relabel != "mix":
             return z_tau, z_mix, jnp.zeros(())
-        logit = net.gate(state.params["gate"])[relabel.skill_code(batch.z_roll, state.constants["planes"])]
+        logit = net.gate(state.params["gate"])[relabel.skill_code(batch.z_roll, state.buffers["planes"])]
         keep = relabel.keep_rollout(logit, config.keep_threshold)
         return z_tau, jnp.where(keep[:, None], batch.z_roll, z_mix), keep.mean()
 
@@ -82,7 +76,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
         multiplier = jnp.exp(params["log_lambda"])
         metrics = {
             "phi_loss": rep.representation_loss(step, z, constraint, multiplier),
-            "lambda_loss": rep.multiplier_loss(params["log_lambda"], constraint),
+            "lambda_loss": rep.multiplier_loss(multiplier, constraint),
         }
         loss = metrics["phi_loss"] + metrics["lambda_loss"]
         if not config.no_relabel:
@@ -101,58 +95,29 @@ def make(config: Config, sizes: Sizes) -> Agent:
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
         """One gradient step of everything on one batch."""
         key_label, key_cib, key_next, key_actor, key_prior = jax.random.split(key, 5)
-        params, optimizers, targets = dict(state.params), dict(state.optimizers), dict(state.targets)
         z_tau, z, kept = labels(state, batch, key_label)
 
         # phi, lambda, CIB: all from the old parameters.
-        grads, metrics = jax.grad(model_loss, has_aux=True)(pick(params, MODEL), batch, z_tau, key_cib)
-        new, optimizers["model"] = descend(model_adam, grads, optimizers["model"], pick(params, MODEL))
-        params |= new
+        grads, metrics = jax.grad(model_loss, has_aux=True)(pick(state.params, MODEL), batch, z_tau, key_cib)
+        state = advance(state, "model", model_adam, grads)
 
-        # Critic: the new phi pays the reward, the new encoder shows the states, the old actor chooses a'.
-        now, following = net.phi(params["phi"], jnp.stack([batch.s, batch.s_next]))
-        local, local_next = net.local(params, jnp.stack([batch.s, batch.s_next]))
-        reward = rep.reward(following - now, z)
-        a_next, log_prob_next = networks.sample_tanh_gaussian(*net.actor(params["actor"], local_next, z), key_next)
-        q_next = net.critic(targets["critic"], batch.s_next, z, a_next)
-        alpha = jnp.exp(params["log_alpha"])
-        target = sac.critic_target(reward, q_next, log_prob_next, alpha, config.discount)
+        # SAC: the new phi pays the reward, the new encoder shows the states.
+        pair = jnp.stack([batch.s, batch.s_next])
+        now, following = net.phi(state.params["phi"], pair)
+        rows = sac.Rows(batch.s, batch.a, batch.s_next, *net.local(state.params, pair))
+        state, more = policy.step(state, rows, z, rep.reward(following - now, z), key_next, key_actor)
+        metrics |= more | {"kept": kept}
 
-        def critic_loss(p: Params) -> tuple[Array, Array]:
-            q = net.critic(p, batch.s, z, batch.a)
-            return sac.critic_loss(q, target), q
-
-        (metrics["critic_loss"], q), grads = jax.value_and_grad(critic_loss, has_aux=True)(params["critic"])
-        params["critic"], optimizers["critic"] = descend(critic_adam, grads, optimizers["critic"], params["critic"])
-
-        # Actor and temperature: through the new critic.
-        def policy_loss(p: Params) -> tuple[Array, tuple[Array, Array]]:
-            a, log_prob = networks.sample_tanh_gaussian(*net.actor(p["actor"], local, z), key_actor)
-            loss = sac.actor_loss(net.critic(params["critic"], batch.s, z, a), log_prob, jnp.exp(p["log_alpha"]))
-            return loss + sac.temperature_loss(p["log_alpha"], log_prob, -sizes.action), (loss, log_prob)
-
-        grads, (actor_loss, log_prob) = jax.grad(policy_loss, has_aux=True)(pick(params, POLICY))
-        new, optimizers["policy"] = descend(policy_adam, grads, optimizers["policy"], pick(params, POLICY))
-        params |= new
-
-        targets = optax.incremental_update(pick(params, targets), targets, config.ema_rate)
+        state = track(state, config.ema_rate)
         if not config.no_relabel and config.relabel == "mix":
             prior = sample_skill(key_prior, len(z))
-            codes = relabel.skill_code(jnp.concatenate([z_tau, prior]), state.constants["planes"])
-            gate_loss = lambda p: relabel.gate_loss(*jnp.split(net.gate(p)[codes], 2))
-            metrics["gate_loss"], grads = jax.value_and_grad(gate_loss)(params["gate"])
-            params["gate"], optimizers["gate"] = descend(gate_adam, grads, optimizers["gate"], params["gate"])
-
-        metrics |= {"reward": reward.mean(), "q": q.mean(), "actor_loss": actor_loss, "log_prob": log_prob.mean(),
-                    "alpha": alpha, "kept": kept}  # fmt: skip
-        return AgentState(params, targets, optimizers, state.constants, state.updates + 1), metrics
+            codes = relabel.skill_code(jnp.concatenate([z_tau, prior]), state.buffers["planes"])
+            gate_loss = lambda p: relabel.gate_loss(*jnp.split(net.gate(p["gate"])[codes], 2))
+            metrics["gate_loss"], grads = jax.value_and_grad(gate_loss)(pick(state.params, ["gate"]))
+            state = advance(state, "gate", gate_adam, grads)
+        return state, metrics
 
     return Agent(init, sample_skill, act, update, lambda state, obs: net.phi(state.params["phi"], obs))
-
-
-def pick(params: Params, names: Any) -> Params:
-    """The named parts that exist; ablations have fewer."""
-    return {name: params[name] for name in names if name in params}
 
 
 class Networks:
@@ -162,28 +127,21 @@ class Networks:
         dtype = jnp.bfloat16 if config.bf16 else jnp.float32
         self.config, self.sizes = config, sizes
         self._phi = networks.MLP(config.hidden, config.skill_dim, dtype)
-        self._actor = networks.Gaussian(config.hidden, sizes.action, dtype=dtype)
-        self._critic = networks.twin_critic(config.hidden, dtype)
         self._encoder = networks.Gaussian(config.hidden, config.cib_dim, networks.LECUN, dtype)
         self._decoder = networks.MLP(config.hidden, sizes.observation, dtype)
         self._gate = networks.Gate(2**config.gate_planes)
 
-    def init(self, key: Array) -> Params:
-        keys = iter(jax.random.split(key, 6))
-        s, a = jnp.zeros((1, self.sizes.observation)), jnp.zeros((1, self.sizes.action))
+    def init(self, key_phi: Array, key_gate: Array, key_encoder: Array, key_decoder: Array) -> Params:
+        s = jnp.zeros((1, self.sizes.observation))
         z, local = jnp.zeros((1, self.config.skill_dim)), jnp.zeros((1, self.config.cib_dim))
-        seen = s if self.config.no_cib else local
         params = {
-            "phi": self._phi.init(next(keys), s),
-            "actor": self._actor.init(next(keys), jnp.concatenate([seen, z], -1)),
-            "critic": self._critic.init(next(keys), jnp.concatenate([s, z, a], -1)),
-            "gate": self._gate.init(next(keys)),
+            "phi": self._phi.init(key_phi, s),
+            "gate": self._gate.init(key_gate),
             "log_lambda": jnp.log(jnp.float32(self.config.initial_lambda)),
-            "log_alpha": jnp.log(jnp.float32(self.config.initial_alpha)),
         }
         if not self.config.no_cib:
-            params["encoder"] = self._encoder.init(next(keys), s)
-            params["decoder"] = self._decoder.init(next(keys), jnp.concatenate([z, local], -1))
+            params["encoder"] = self._encoder.init(key_encoder, s)
+            params["decoder"] = self._decoder.init(key_decoder, jnp.concatenate([z, local], -1))
         return params
 
     def phi(self, params: Params, s: Array) -> Array:
@@ -199,12 +157,6 @@ class Networks:
     def local(self, params: Params, s: Array) -> Array:
         """Eq. 10, what the actor sees: the mean of the CIB embedding, or the state itself without CIB."""
         return s if self.config.no_cib else self.encoder(params["encoder"], s)[0]
-
-    def actor(self, params: Params, local: Array, z: Array) -> tuple[Array, Array]:
-        return self._actor.apply(params, jnp.concatenate([local, z], -1))
-
-    def critic(self, params: Params, s: Array, z: Array, a: Array) -> Array:
-        return self._critic.apply(params, jnp.concatenate([s, z, a], -1))
 
     def gate(self, params: Params) -> Array:
         """[codes] logits, one for every skill code."""

@@ -31,9 +31,12 @@ def representation_loss(step: Array, z: Array, constraint: Array, multiplier: Ar
     return -(reward(step, stop_gradient(z)) + stop_gradient(multiplier) * constraint).mean()
 
 
-def multiplier_loss(log_multiplier: Array, constraint: Array) -> Array:
-    """Dual descent: the multiplier grows while the mean constraint [B] is violated (negative)."""
-    return jnp.exp(log_multiplier) * stop_gradient(constraint).mean()
+def multiplier_loss(weight: Array, constraint: Array) -> Array:
+    """Dual descent: the multiplier grows while the mean constraint [B] is violated (negative).
+
+    weight: the multiplier itself (GenDa) or its logarithm (METRA).
+    """
+    return weight * stop_gradient(constraint).mean()
 
 
 def uniformity_loss(v: Array) -> Array:

@@ -1,8 +1,21 @@
-"""Soft actor-critic, the part that every agent shares. Losses take network outputs; [2, B] is the twin critic."""
+"""Soft actor-critic over skills, the half that every agent shares: the losses, then the two steps made of them.
 
+Losses take network outputs; [2, B] is the twin critic.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import jax
 import jax.numpy as jnp
+import optax
 from jax import Array
 from jax.lax import stop_gradient
+
+from genda_mjx import networks
+from genda_mjx.agents.base import AgentState, Metrics, Params, advance, pick
+from genda_mjx.config import Config
 
 
 def critic_target(reward: Array, q_next: Array, log_prob_next: Array, alpha: Array, discount: float) -> Array:
@@ -20,6 +33,132 @@ def actor_loss(q: Array, log_prob: Array, alpha: Array) -> Array:
     return (stop_gradient(alpha) * log_prob - q.min(0)).mean()
 
 
-def temperature_loss(log_alpha: Array, log_prob: Array, target_entropy: float) -> Array:
-    """alpha rises while the policy's entropy is below the target."""
-    return -jnp.exp(log_alpha) * (stop_gradient(log_prob).mean() + target_entropy)
+def temperature_loss(weight: Array, log_prob: Array, target_entropy: float) -> Array:
+    """alpha rises while entropy is below the target. weight: alpha itself (GenDa) or its logarithm (the baselines)."""
+    return -weight * (stop_gradient(log_prob).mean() + target_entropy)
+
+
+class Rows(NamedTuple):
+    """A batch as the actor-critic sees it: the critic the state, the actor what the agent shows it."""
+
+    s: Array  # [B, obs]
+    a: Array  # [B, A]
+    s_next: Array  # [B, obs]
+    seen: Array  # [B, l] of s
+    seen_next: Array  # [B, l] of s_next
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """Actor, twin critic and temperature as functions of parameters "actor", "critic", "log_alpha"; holds none."""
+
+    actions: int
+    hidden: int
+    actor_rate: float  # learning rates of Adam
+    critic_rate: float
+    alpha_rate: float  # 0 keeps alpha as it is
+    discount: float
+    initial_alpha: float
+    target_entropy: float
+    alpha_weight: Callable[[Array], Array] = jnp.exp  # of log alpha, in its loss
+    values: int = 1  # outputs of a critic; CSF has one a skill dimension
+    bf16: bool = False
+
+    @property
+    def _dtype(self) -> jnp.dtype:
+        return jnp.bfloat16 if self.bf16 else jnp.float32
+
+    def init(self, key_actor: Array, key_critic: Array, seen: int, observation: int, skill: int) -> Params:
+        """Parameters for an actor that sees [seen] and a critic that sees [observation]."""
+        row = lambda size: jnp.zeros((1, size))
+        return {
+            "actor": self._actor.init(key_actor, row(seen + skill)),
+            "critic": self._critic.init(key_critic, row(observation + skill + self.actions)),
+            "log_alpha": jnp.log(jnp.float32(self.initial_alpha)),
+        }
+
+    @property
+    def _optimizers(self) -> dict[str, optax.GradientTransformation]:
+        rates = {"actor": self.actor_rate, "critic": self.critic_rate, "log_alpha": self.alpha_rate}
+        return {name: optax.adam(rate) for name, rate in rates.items()}
+
+    def init_optimizers(self, params: Params) -> dict[str, optax.OptState]:
+        return {name: adam.init({name: params[name]}) for name, adam in self._optimizers.items()}
+
+    def _advance(self, state: AgentState, grads: Params) -> AgentState:
+        for name, grad in grads.items():
+            state = advance(state, name, self._optimizers[name], {name: grad})
+        return state
+
+    @property
+    def _actor(self) -> networks.Gaussian:
+        return networks.Gaussian(self.hidden, self.actions, dtype=self._dtype)
+
+    @property
+    def _critic(self) -> networks.nn.Module:
+        return networks.twin_critic(self.hidden, self.values, self._dtype)
+
+    def policy(self, params: Params, seen: Array, z: Array) -> tuple[Array, Array]:
+        """Mean and log std [B, A] before tanh."""
+        return self._actor.apply(params["actor"], jnp.concatenate([seen, z], -1))
+
+    def act(self, params: Params, seen: Array, z: Array, key: Array | None) -> Array:
+        """[B, A]; without a key the deterministic action."""
+        mean, log_std = self.policy(params, seen, z)
+        return jnp.tanh(mean) if key is None else networks.sample_tanh_gaussian(mean, log_std, key)[0]
+
+    def critics(self, critic: Params, s: Array, z: Array, a: Array) -> Array:
+        """[2, B, values]."""
+        return self._critic.apply(critic, jnp.concatenate([s, z, a], -1))
+
+    def q(self, critic: Params, s: Array, z: Array, a: Array) -> Array:
+        """[2, B], for critics with one value."""
+        return self.critics(critic, s, z, a)[..., 0]
+
+    def critic_step(
+        self, state: AgentState, rows: Rows, z: Array, reward: Array, discount: Array | float, key: Array
+    ) -> tuple[AgentState, Metrics]:
+        """Towards the soft Bellman target; the actor and temperature of `state` choose a'."""
+        a_next, log_prob_next = networks.sample_tanh_gaussian(*self.policy(state.params, rows.seen_next, z), key)
+        q_next = self.q(state.targets["critic"], rows.s_next, z, a_next)
+        target = critic_target(reward, q_next, log_prob_next, jnp.exp(state.params["log_alpha"]), discount)
+
+        def loss(p: Params) -> tuple[Array, Array]:
+            q = self.q(p["critic"], rows.s, z, rows.a)
+            return critic_loss(q, target), q
+
+        (value, q), grads = jax.value_and_grad(loss, has_aux=True)(pick(state.params, ["critic"]))
+        return self._advance(state, grads), {"critic_loss": value, "reward": reward.mean(), "q": q.mean()}
+
+    def policy_step(
+        self, state: AgentState, seen: Array, z: Array, q: Callable[[Array], Array], key: Array
+    ) -> tuple[AgentState, Metrics]:
+        """Actor and temperature, through q(a [B, A]) -> [2, B]."""
+
+        def loss(p: Params) -> tuple[Array, tuple[Array, Array]]:
+            a, log_prob = networks.sample_tanh_gaussian(*self.policy(p, seen, z), key)
+            actor = actor_loss(q(a), log_prob, jnp.exp(p["log_alpha"]))
+            temperature = temperature_loss(self.alpha_weight(p["log_alpha"]), log_prob, self.target_entropy)
+            return actor + temperature, (actor, log_prob)
+
+        grads, (actor, log_prob) = jax.grad(loss, has_aux=True)(pick(state.params, ["actor", "log_alpha"]))
+        metrics = {"actor_loss": actor, "log_prob": log_prob.mean(), "alpha": jnp.exp(state.params["log_alpha"])}
+        return self._advance(state, grads), metrics
+
+    def step(
+        self, state: AgentState, rows: Rows, z: Array, reward: Array, key_critic: Array, key_actor: Array
+    ) -> tuple[AgentState, Metrics]:
+        """Critic, then actor and temperature through the new critic."""
+        state, metrics = self.critic_step(state, rows, z, reward, self.discount, key_critic)
+        q = lambda a: self.q(state.params["critic"], rows.s, z, a)
+        state, more = self.policy_step(state, rows.seen, z, q, key_actor)
+        return state, metrics | more
+
+
+def of(config: Config, actions: int, **settings) -> ActorCritic:
+    """The actor-critic of a run: sizes and rates are the same for all agents, `settings` are an agent's own."""
+    rates = dict.fromkeys(("actor_rate", "critic_rate", "alpha_rate"), config.learning_rate)
+    return ActorCritic(
+        actions=actions, hidden=config.hidden, discount=config.discount, initial_alpha=config.initial_alpha,
+        bf16=config.bf16, **(rates | settings),
+    )  # fmt: skip
