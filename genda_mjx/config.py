@@ -46,7 +46,7 @@ class Config:
     learning_rate: float = 1e-4  # Adam, everything but the gate
     discount: float = 0.99  # gamma
     ema_rate: float = 0.005  # step of the moving averages of phi and of the critics
-    initial_alpha: float = 0.01  # SAC temperature at the start; learned
+    initial_alpha: float = 0.01  # SAC temperature at the start; learned, but for diayn fixed
 
     # Representation
     initial_lambda: float = 30.0  # dual multiplier of the step-length constraint at the start; learned

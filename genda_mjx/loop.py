@@ -16,7 +16,7 @@ from genda_mjx.config import Config, UserError
 from genda_mjx.entry import check_jax, keep_compilations, make_env, write_text
 from genda_mjx.report import Loggers, MetricsCsv, Progress, duration
 
-SHOWN = ("phi_dot", "lambda", "alpha")  # on the progress line
+SHOWN = ("phi_dot", "lambda", "accuracy", "contrastive_loss", "alpha")  # on the progress line, where the agent has them
 
 
 class StopRequest:
@@ -153,9 +153,8 @@ class Training:
         times = self.coverage / max(self.random_coverage, 1)
         beside = f"{times:.1f} times a random policy's {self.random_coverage}"
         say(f"finished at step {step:,}: the skills cover {self.coverage} bins, {beside}")
-        say(
-            f"pictures in {self.run}/plots (trajectories_{step}.png, phi_{step}.png), numbers in {self.run}/metrics.csv"
-        )
+        pictures = f"trajectories_{step}.png" + (f", phi_{step}.png" if self.agent.represent else "")
+        say(f"pictures in {self.run}/plots ({pictures}), numbers in {self.run}/metrics.csv")
         say(f"next: python eval.py --ckpt {self.run} --offset 10 5")
 
     def _until_due(self, iteration: int) -> int:

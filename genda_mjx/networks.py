@@ -1,14 +1,22 @@
 """The networks, all two hidden layers wide `hidden`. Initialisers follow the official code (docs/fidelity.md)."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.lax import stop_gradient
 from jax.typing import DTypeLike
 
 XAVIER = nn.initializers.xavier_uniform()
 LECUN = nn.initializers.lecun_normal()
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
+
+
+def precision(bf16: bool) -> DTypeLike:
+    """Of matrix products; parameters and outputs are float32 either way."""
+    return jnp.bfloat16 if bf16 else jnp.float32
 
 
 class Trunk(nn.Module):
@@ -29,7 +37,7 @@ class Trunk(nn.Module):
 
 
 class MLP(nn.Module):
-    """[..., in] -> [..., out], used for phi and for the CIB decoder."""
+    """[..., in] -> [..., out]: phi, decoders, classifiers, embeddings."""
 
     hidden: int
     out: int
@@ -99,3 +107,31 @@ def sample_tanh_gaussian(mean: Array, log_std: Array, key: Array) -> tuple[Array
     action = jnp.tanh(mean + jnp.exp(log_std) * noise)
     log_normal = -0.5 * (noise**2 + jnp.log(2 * jnp.pi)) - log_std
     return action, (log_normal - jnp.log(1 - action**2 + 1e-6)).sum(-1)
+
+
+def spectral_vectors(key: Array, params: Any) -> list[Array]:
+    """A random direction [out] for every kernel [in, out] of a network, where its power iteration starts."""
+    kernels = [leaf for leaf in jax.tree.leaves(params) if leaf.ndim == 2]
+    keys = jax.random.split(key, len(kernels))
+    return [unit_vector(jax.random.normal(k, kernel.shape[1:])) for k, kernel in zip(keys, kernels, strict=True)]
+
+
+def spectral_normalised(params: Any, vectors: list[Array]) -> tuple[Any, list[Array]]:
+    """A network with every kernel divided by its largest singular value, and the vectors to start from next time.
+
+    One power iteration a call: the estimate follows the kernel as it learns. Vectors are constants to the gradient.
+    """
+    leaves, tree = jax.tree.flatten(params)
+    starts, found = iter(vectors), []
+    for i, leaf in enumerate(leaves):
+        if leaf.ndim == 2:
+            fixed = stop_gradient(leaf)
+            left = unit_vector(fixed @ next(starts))  # [in]
+            right = unit_vector(left @ fixed)  # [out]
+            leaves[i] = leaf / (left @ leaf @ right)
+            found.append(right)
+    return tree.unflatten(leaves), found
+
+
+def unit_vector(x: Array) -> Array:
+    return x / jnp.maximum(jnp.linalg.norm(x), 1e-12)

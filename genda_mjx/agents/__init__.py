@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from genda_mjx.agents import genda, metra
+from genda_mjx.agents import cic, csf, diayn, genda, metra
 from genda_mjx.agents.base import Agent, AgentState, Batch, Sizes
 from genda_mjx.config import Config, UserError
 
@@ -11,6 +11,9 @@ __all__ = ["AGENTS", "Agent", "AgentState", "Batch", "Sizes", "make"]
 AGENTS: dict[str, Callable[[Config, Sizes], Agent]] = {
     "genda": genda.make,
     "metra": metra.make,
+    "csf": csf.make,
+    "diayn": diayn.make,
+    "cic": cic.make,
 }
 
 

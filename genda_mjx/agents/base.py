@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import flax.struct
+import jax
+import jax.numpy as jnp
 import optax
 from jax import Array
 
@@ -56,6 +58,22 @@ class Agent(NamedTuple):
 def pick(params: Params, names: Iterable[str]) -> Params:
     """The named parts that exist; ablations have fewer."""
     return {name: params[name] for name in names if name in params}
+
+
+def begin(
+    params: Params,
+    averaged: Iterable[str],
+    optimizers: dict[str, optax.OptState],
+    buffers: dict[str, Any] | None = None,
+) -> AgentState:
+    """Before the first update. The moving averages of the `averaged` networks start as copies of them."""
+    return AgentState(
+        params=params,
+        targets={name: jax.tree.map(jnp.copy, params[name]) for name in averaged},
+        optimizers=optimizers,
+        buffers=buffers or {},
+        updates=jnp.zeros((), jnp.int32),
+    )
 
 
 def advance(state: AgentState, group: str, optimizer: optax.GradientTransformation, grads: Params) -> AgentState:

@@ -13,7 +13,7 @@ from jax.lax import stop_gradient
 from genda_mjx import networks
 from genda_mjx.agents import cib, relabel, sac, skills
 from genda_mjx.agents import representation as rep
-from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, pick, track
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, pick, track
 from genda_mjx.config import Config
 
 MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses share no parameter and see the old phi
@@ -30,14 +30,9 @@ def make(config: Config, sizes: Sizes) -> Agent:
         params = net.init(key_phi, *keys) | policy.init(
             key_actor, key_critic, seen, sizes.observation, config.skill_dim
         )
-        return AgentState(
-            params=params,
-            targets={name: jax.tree.map(jnp.copy, params[name]) for name in ("phi", "critic")},
-            optimizers=policy.init_optimizers(params)
-            | {"model": model_adam.init(pick(params, MODEL)), "gate": gate_adam.init(pick(params, ["gate"]))},
-            buffers={"planes": relabel.draw_planes(jax.random.fold_in(key, 1), config.gate_planes, config.skill_dim)},
-            updates=jnp.zeros((), jnp.int32),
-        )
+        optimizers = {"model": model_adam.init(pick(params, MODEL)), "gate": gate_adam.init(pick(params, ["gate"]))}
+        planes = relabel.draw_planes(jax.random.fold_in(key, 1), config.gate_planes, config.skill_dim)
+        return begin(params, ["phi", "critic"], optimizers | policy.init_optimizers(params), {"planes": planes})
 
     def sample_skill(key: Array, n: int) -> Array:
         return skills.directions(key, n, config.skill_dim)
@@ -124,7 +119,7 @@ class Networks:
     """The networks as functions of (parameters, inputs), with the inputs joined in one place."""
 
     def __init__(self, config: Config, sizes: Sizes):
-        dtype = jnp.bfloat16 if config.bf16 else jnp.float32
+        dtype = networks.precision(config.bf16)
         self.config, self.sizes = config, sizes
         self._phi = networks.MLP(config.hidden, config.skill_dim, dtype)
         self._encoder = networks.Gaussian(config.hidden, config.cib_dim, networks.LECUN, dtype)

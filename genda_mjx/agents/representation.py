@@ -1,4 +1,6 @@
-"""phi: latent steps that are long along the skill but no longer than the constraint allows. Shared with METRA."""
+"""phi: latent steps that are long along the skill but no longer than the constraint allows. Also METRA's and CSF's."""
+
+from collections.abc import Callable
 
 import jax.numpy as jnp
 from jax import Array
@@ -11,6 +13,12 @@ def unit(x: Array) -> Array:
     squared = (x**2).sum(-1, keepdims=True)
     safe = jnp.where(squared > 0, squared, 1.0)
     return x / (jnp.where(squared > 0, jnp.sqrt(safe), 0.0) + 1e-8)
+
+
+def latent_step(phi: Callable[[Array], Array], s: Array, s_next: Array) -> Array:
+    """[B, d] phi(s') - phi(s), in one forward."""
+    now, following = jnp.split(phi(jnp.concatenate([s, s_next])), 2)
+    return following - now
 
 
 def reward(step: Array, z: Array) -> Array:

@@ -14,7 +14,7 @@ from jax import Array
 from jax.lax import stop_gradient
 
 from genda_mjx import networks
-from genda_mjx.agents.base import AgentState, Metrics, Params, advance, pick
+from genda_mjx.agents.base import AgentState, Batch, Metrics, Params, Sizes, advance, pick
 from genda_mjx.config import Config
 
 
@@ -47,6 +47,11 @@ class Rows(NamedTuple):
     seen: Array  # [B, l] of s
     seen_next: Array  # [B, l] of s_next
 
+    @staticmethod
+    def of(batch: Batch) -> "Rows":
+        """For an actor that sees the state itself."""
+        return Rows(batch.s, batch.a, batch.s_next, seen=batch.s, seen_next=batch.s_next)
+
 
 @dataclass(frozen=True)
 class ActorCritic:
@@ -63,10 +68,6 @@ class ActorCritic:
     alpha_weight: Callable[[Array], Array] = jnp.exp  # of log alpha, in its loss
     values: int = 1  # outputs of a critic; CSF has one a skill dimension
     bf16: bool = False
-
-    @property
-    def _dtype(self) -> jnp.dtype:
-        return jnp.bfloat16 if self.bf16 else jnp.float32
 
     def init(self, key_actor: Array, key_critic: Array, seen: int, observation: int, skill: int) -> Params:
         """Parameters for an actor that sees [seen] and a critic that sees [observation]."""
@@ -85,18 +86,19 @@ class ActorCritic:
     def init_optimizers(self, params: Params) -> dict[str, optax.OptState]:
         return {name: adam.init({name: params[name]}) for name, adam in self._optimizers.items()}
 
-    def _advance(self, state: AgentState, grads: Params) -> AgentState:
+    def advance(self, state: AgentState, grads: Params) -> AgentState:
+        """One step of each network that `grads` names."""
         for name, grad in grads.items():
             state = advance(state, name, self._optimizers[name], {name: grad})
         return state
 
     @property
     def _actor(self) -> networks.Gaussian:
-        return networks.Gaussian(self.hidden, self.actions, dtype=self._dtype)
+        return networks.Gaussian(self.hidden, self.actions, dtype=networks.precision(self.bf16))
 
     @property
     def _critic(self) -> networks.nn.Module:
-        return networks.twin_critic(self.hidden, self.values, self._dtype)
+        return networks.twin_critic(self.hidden, self.values, networks.precision(self.bf16))
 
     def policy(self, params: Params, seen: Array, z: Array) -> tuple[Array, Array]:
         """Mean and log std [B, A] before tanh."""
@@ -106,6 +108,10 @@ class ActorCritic:
         """[B, A]; without a key the deterministic action."""
         mean, log_std = self.policy(params, seen, z)
         return jnp.tanh(mean) if key is None else networks.sample_tanh_gaussian(mean, log_std, key)[0]
+
+    def act_on_state(self, state: AgentState, obs: Array, z: Array, key: Array | None = None) -> Array:
+        """`Agent.act` of an agent whose actor sees the state itself."""
+        return self.act(state.params, obs, z, key)
 
     def critics(self, critic: Params, s: Array, z: Array, a: Array) -> Array:
         """[2, B, values]."""
@@ -128,7 +134,7 @@ class ActorCritic:
             return critic_loss(q, target), q
 
         (value, q), grads = jax.value_and_grad(loss, has_aux=True)(pick(state.params, ["critic"]))
-        return self._advance(state, grads), {"critic_loss": value, "reward": reward.mean(), "q": q.mean()}
+        return self.advance(state, grads), {"critic_loss": value, "reward": reward.mean(), "q": q.mean()}
 
     def policy_step(
         self, state: AgentState, seen: Array, z: Array, q: Callable[[Array], Array], key: Array
@@ -143,7 +149,7 @@ class ActorCritic:
 
         grads, (actor, log_prob) = jax.grad(loss, has_aux=True)(pick(state.params, ["actor", "log_alpha"]))
         metrics = {"actor_loss": actor, "log_prob": log_prob.mean(), "alpha": jnp.exp(state.params["log_alpha"])}
-        return self._advance(state, grads), metrics
+        return self.advance(state, grads), metrics
 
     def step(
         self, state: AgentState, rows: Rows, z: Array, reward: Array, key_critic: Array, key_actor: Array
@@ -153,6 +159,12 @@ class ActorCritic:
         q = lambda a: self.q(state.params["critic"], rows.s, z, a)
         state, more = self.policy_step(state, rows.seen, z, q, key_actor)
         return state, metrics | more
+
+
+def baseline(config: Config, sizes: Sizes, **settings) -> ActorCritic:
+    """As METRA and the agents after it have it: half of GenDa's entropy target, a temperature loss in log alpha."""
+    log_weight = lambda log_alpha: log_alpha
+    return of(config, sizes.action, target_entropy=-sizes.action / 2, alpha_weight=log_weight, **settings)
 
 
 def of(config: Config, actions: int, **settings) -> ActorCritic:

@@ -1,4 +1,4 @@
-"""What a skill can be: a direction, or one of a list."""
+"""What a skill can be: a direction, a Gaussian vector, or one of a list."""
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +9,11 @@ def directions(key: Array, n: int, dim: int) -> Array:
     """[n, d] uniform on the sphere: the prior of GenDa, METRA and CSF."""
     x = jax.random.normal(key, (n, dim))
     return x / (jnp.linalg.norm(x, axis=-1, keepdims=True) + 1e-8)
+
+
+def normals(key: Array, n: int, dim: int) -> Array:
+    """[n, d] standard normal, of any length: the prior of CIC."""
+    return jax.random.normal(key, (n, dim))
 
 
 def one_hots(key: Array, n: int, dim: int) -> Array:

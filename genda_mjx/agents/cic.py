@@ -1,0 +1,113 @@
+"""CIC (Laskin et al. 2022): a contrastive embedding of states, and a reward for states that lie far from each other.
+
+As the CSF repository runs it: the contrastive loss ties a transition to its skill and so shapes the embedding g, but
+the reward is the particle entropy of g alone. A skill is a Gaussian of 64 dimensions (the preset of --algo cic), and
+all embeddings have its dimension d.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from genda_mjx import networks
+from genda_mjx.agents import sac, skills
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, pick, track
+from genda_mjx.agents.representation import unit
+from genda_mjx.config import Config
+
+MODEL = ("state_embed", "transition_embed", "skill_embed")
+TEMPERATURE = 0.5  # of the contrastive loss
+NEIGHBOURS = 16  # of the particle entropy
+DISTANCE_FLOOR = 5e-4  # subtracted from each scaled distance; nearer points pay nothing
+
+
+class Moments(NamedTuple):
+    """Running mean and variance of a number."""
+
+    mean: Array
+    variance: Array
+    count: Array
+
+
+def no_moments() -> Moments:
+    """A guess that hardly counts."""
+    return Moments(jnp.float32(0.0), jnp.float32(1.0), jnp.float32(1e-4))
+
+
+def observe(moments: Moments, x: Array) -> Moments:
+    """Joins the values x [...] to those seen before, weighing both by their number."""
+    count = moments.count + x.size
+    weight, delta = x.size / count, x.mean() - moments.mean
+    variance = (1 - weight) * moments.variance + weight * x.var(ddof=1) + weight * (1 - weight) * delta**2
+    return Moments(moments.mean + weight * delta, variance, count)
+
+
+def contrastive_loss(query: Array, key: Array) -> Array:
+    """Cross-entropy of a skill's query [B, d] with the key [B, d] of its own transition among all of the batch.
+
+    As officially, not the positive is taken out of the sum but the largest value that it can have.
+    """
+    similarity = unit(query) @ unit(key).T / TEMPERATURE
+    negatives = jnp.maximum(jnp.exp(similarity).sum(-1) - math.exp(1 / TEMPERATURE), 1e-6)
+    return (jnp.log(negatives + 1e-6) - jnp.diagonal(similarity)).mean()
+
+
+def nearest_distances(source: Array, target: Array, k: int) -> Array:
+    """[B, k] from each row of source [B, d] to the nearest rows of target [B, d]."""
+    distance = jnp.linalg.norm(source[:, None] - target[None], axis=-1)
+    return -jax.lax.top_k(-distance, k)[0]
+
+
+def entropy_reward(distances: Array, scale: Array) -> Array:
+    """[B] particle estimate of entropy from the distances [B, k] to the nearest neighbours."""
+    return jnp.log1p(jnp.maximum(distances / scale - DISTANCE_FLOOR, 0).mean(-1))
+
+
+def make(config: Config, sizes: Sizes) -> Agent:
+    net = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16))  # all three, by parameters
+    policy = sac.baseline(config, sizes)
+    adam = optax.adam(config.learning_rate)
+
+    def init(key: Array) -> AgentState:
+        key_state, key_transition, key_skill, key_actor, key_critic, key_vectors = jax.random.split(key, 6)
+        row = lambda size: jnp.zeros((1, size))
+        params = policy.init(key_actor, key_critic, sizes.observation, sizes.observation, config.skill_dim) | {
+            "state_embed": net.init(key_state, row(sizes.observation)),
+            "transition_embed": net.init(key_transition, row(2 * config.skill_dim)),
+            "skill_embed": net.init(key_skill, row(config.skill_dim)),
+        }
+        optimizers = policy.init_optimizers(params) | {"model": adam.init(pick(params, MODEL))}
+        vectors = networks.spectral_vectors(key_vectors, params["skill_embed"])
+        return begin(params, ["critic"], optimizers, {"skill_vectors": vectors, "distances": no_moments()})
+
+    def embed_states(params: Params, batch: Batch) -> tuple[Array, Array]:
+        """g(s), g(s') [B, d] in one forward."""
+        now, following = jnp.split(net.apply(params["state_embed"], jnp.concatenate([batch.s, batch.s_next])), 2)
+        return now, following
+
+    def model_loss(params: Params, vectors: list[Array], batch: Batch) -> tuple[Array, list[Array]]:
+        """The contrastive loss; the skill embedding alone has its layers spectrally normalised."""
+        skill_embed, vectors = networks.spectral_normalised(params["skill_embed"], vectors)
+        query = net.apply(skill_embed, batch.z_roll)
+        key = net.apply(params["transition_embed"], jnp.concatenate(embed_states(params, batch), -1))
+        return contrastive_loss(query, key), vectors
+
+    def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
+        """The embeddings, then SAC with the particle entropy of the new g."""
+        (loss, vectors), grads = jax.value_and_grad(model_loss, has_aux=True)(
+            pick(state.params, MODEL), state.buffers["skill_vectors"], batch
+        )
+        state = advance(state, "model", adam, grads)
+        distances = nearest_distances(*embed_states(state.params, batch), min(NEIGHBOURS, len(batch.s)))
+        moments = observe(state.buffers["distances"], distances)
+        state = state.replace(buffers={"skill_vectors": vectors, "distances": moments})
+        # The official code divides by what it calls a standard deviation and what is the variance.
+        reward = entropy_reward(distances, moments.variance)
+        state, metrics = policy.step(state, sac.Rows.of(batch), batch.z_roll, reward, *jax.random.split(key))
+        return track(state, config.ema_rate), metrics | {"contrastive_loss": loss, "distance": distances.mean()}
+
+    return Agent(init, lambda key, n: skills.normals(key, n, config.skill_dim), policy.act_on_state, update)

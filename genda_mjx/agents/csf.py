@@ -1,0 +1,101 @@
+"""CSF (Zheng et al. 2024): phi from a contrastive loss alone, and critics that predict it: successor features psi.
+
+A critic has one output a skill dimension, and its value is psi . z. There is no multiplier, and entropy enters through
+the actor only.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+from jax.lax import stop_gradient
+from jax.nn import logsumexp
+
+from genda_mjx import networks
+from genda_mjx.agents import representation as rep
+from genda_mjx.agents import sac, skills
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, pick, track
+from genda_mjx.config import Config
+
+NEGATIVES = 256  # prior skills drawn afresh for each gradient step and shared by its batch
+NEGATIVE_WEIGHT = 5.0  # of their log-sum-exp, in all official scripts
+
+
+def contrastive_loss(step: Array, z: Array, negatives: Array) -> Array:
+    """Latent steps [B, d] along their own skill [B, d] and along no other [K, d].
+
+    As officially, the positive is not in the sum, which is not divided by K.
+    """
+    return -(rep.reward(step, z) - NEGATIVE_WEIGHT * logsumexp(step @ negatives.T, axis=-1)).mean()
+
+
+def values(psi: Array, z: Array) -> Array:
+    """[2, B] value of the skill z [B, d] under the successor features [2, B, d] of both critics."""
+    return (psi * z).sum(-1)
+
+
+def successor_target(step: Array, psi_next: Array, z: Array, discount: float) -> Array:
+    """[B, d] latent step and discounted psi' of the critic, chosen for each sample, that values its skill less."""
+    pessimist = values(psi_next, z).argmin(0)
+    chosen = jnp.take_along_axis(psi_next, pessimist[None, :, None], axis=0)[0]
+    return stop_gradient(step + discount * chosen)
+
+
+def successor_loss(psi: Array, target: Array) -> Array:
+    """Squared error of psi [2, B, d]: mean over batch and dimensions, sum over the critics."""
+    return ((psi - target) ** 2).mean((1, 2)).sum()
+
+
+def make(config: Config, sizes: Sizes) -> Agent:
+    phi = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16))
+    policy = sac.baseline(config, sizes, values=config.skill_dim)
+    adam = optax.adam(config.learning_rate)
+
+    def init(key: Array) -> AgentState:
+        key_phi, key_actor, key_critic = jax.random.split(key, 3)
+        params = policy.init(key_actor, key_critic, sizes.observation, sizes.observation, config.skill_dim)
+        params["phi"] = phi.init(key_phi, jnp.zeros((1, sizes.observation)))
+        optimizers = policy.init_optimizers(params) | {"model": adam.init(pick(params, ["phi"]))}
+        return begin(params, ["critic"], optimizers)
+
+    def sample_skill(key: Array, n: int) -> Array:
+        return skills.directions(key, n, config.skill_dim)
+
+    def latent_step(params: Params, batch: Batch) -> Array:
+        return rep.latent_step(lambda s: phi.apply(params["phi"], s), batch.s, batch.s_next)
+
+    def model_loss(params: Params, batch: Batch, negatives: Array) -> tuple[Array, Metrics]:
+        step = latent_step(params, batch)
+        loss = contrastive_loss(step, batch.z_roll, negatives)
+        return loss, {"phi_loss": loss, "phi_dot": rep.reward(step, batch.z_roll).mean()}
+
+    def critic_step(state: AgentState, batch: Batch, step: Array, key: Array) -> tuple[AgentState, Metrics]:
+        """psi towards the latent step and what follows; the actor of `state` chooses a'."""
+        z = batch.z_roll
+        a_next = policy.act(state.params, batch.s_next, z, key)
+        psi_next = policy.critics(state.targets["critic"], batch.s_next, z, a_next)
+        target = successor_target(step, psi_next, z, config.discount)
+
+        def loss(p: Params) -> tuple[Array, Array]:
+            psi = policy.critics(p["critic"], batch.s, z, batch.a)
+            return successor_loss(psi, target), psi
+
+        (value, psi), grads = jax.value_and_grad(loss, has_aux=True)(pick(state.params, ["critic"]))
+        metrics = {"critic_loss": value, "reward": rep.reward(step, z).mean(), "q": values(psi, z).mean()}
+        return policy.advance(state, grads), metrics
+
+    def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
+        """phi, then psi on the steps of the new phi, then the actor through the new psi."""
+        key_negatives, key_next, key_actor = jax.random.split(key, 3)
+        negatives = sample_skill(key_negatives, NEGATIVES)
+        grads, metrics = jax.grad(model_loss, has_aux=True)(pick(state.params, ["phi"]), batch, negatives)
+        state = advance(state, "model", adam, grads)
+        state, more = critic_step(state, batch, latent_step(state.params, batch), key_next)
+        z, critic = batch.z_roll, state.params["critic"]
+        q = lambda a: values(policy.critics(critic, batch.s, z, a), z)
+        state, most = policy.policy_step(state, batch.s, z, q, key_actor)
+        return track(state, config.ema_rate), metrics | more | most
+
+    return Agent(
+        init, sample_skill, policy.act_on_state, update, lambda state, obs: phi.apply(state.params["phi"], obs)
+    )

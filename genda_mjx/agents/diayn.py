@@ -1,0 +1,60 @@
+"""DIAYN (Eysenbach et al. 2019): a list of skills that a classifier can tell apart by the states they lead to.
+
+As the CSF repository runs it: 50 skills, the classifier sees s' alone, and the temperature stays at 0.1 (both numbers
+are presets of --algo diayn).
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax import Array
+
+from genda_mjx import networks
+from genda_mjx.agents import sac, skills
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, pick, track
+from genda_mjx.config import Config
+
+
+def skill_reward(logits: Array, z: Array) -> Array:
+    """[B] log q(z | s') - log p(z): how much s' tells of its skill; logits [B, d], one-hots z [B, d], uniform p."""
+    return (jax.nn.log_softmax(logits) * z).sum(-1) + jnp.log(z.shape[-1])
+
+
+def discriminator_loss(logits: Array, z: Array) -> Array:
+    """Cross-entropy, less the constant log d of the reward."""
+    return -skill_reward(logits, z).mean()
+
+
+def make(config: Config, sizes: Sizes) -> Agent:
+    discriminator = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16))
+    policy = sac.baseline(config, sizes, alpha_rate=0.0)
+    adam = optax.adam(config.learning_rate)
+
+    def init(key: Array) -> AgentState:
+        key_discriminator, key_actor, key_critic = jax.random.split(key, 3)
+        params = policy.init(key_actor, key_critic, sizes.observation, sizes.observation, config.skill_dim)
+        params["discriminator"] = discriminator.init(key_discriminator, jnp.zeros((1, sizes.observation)))
+        optimizers = policy.init_optimizers(params) | {"model": adam.init(pick(params, ["discriminator"]))}
+        return begin(params, ["critic"], optimizers)
+
+    def model_loss(params: Params, batch: Batch) -> tuple[Array, Metrics]:
+        logits = discriminator.apply(params["discriminator"], batch.s_next)
+        loss = discriminator_loss(logits, batch.z_roll)
+        right = logits.argmax(-1) == batch.z_roll.argmax(-1)
+        return loss, {"discriminator_loss": loss, "accuracy": right.mean()}
+
+    def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
+        """The classifier, then SAC with the reward of the new one."""
+        grads, metrics = jax.grad(model_loss, has_aux=True)(pick(state.params, ["discriminator"]), batch)
+        state = advance(state, "model", adam, grads)
+        reward = skill_reward(discriminator.apply(state.params["discriminator"], batch.s_next), batch.z_roll)
+        state, more = policy.step(state, sac.Rows.of(batch), batch.z_roll, reward, *jax.random.split(key))
+        return track(state, config.ema_rate), metrics | more
+
+    return Agent(
+        init=init,
+        sample_skill=lambda key, n: skills.one_hots(key, n, config.skill_dim),
+        act=policy.act_on_state,
+        update=update,
+        list_skills=lambda n: skills.each_in_turn(n, config.skill_dim),
+    )
