@@ -2,7 +2,8 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -188,21 +189,47 @@ class SkillEnv(Env):
 
 
 def _copies_last(fn: Callable) -> Callable:
-    """Makes a function of N copies (last axis of every leaf) one of a single copy, which vmap hands all at once."""
+    """Makes a function of N copies (last axis of every leaf) one of a single copy, which vmap hands all at once.
 
-    def on_leading_axis(*args):
-        out = fn(*jax.tree.map(lambda x: jnp.moveaxis(x, 0, -1), args))
-        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out)
+    A second vmap, over whole runs, multiplies the copies: the function only ever sees one axis of them, the last.
+    """
+    run = _axes_joined(fn)
 
     @custom_batching.custom_vmap
     def one(*args):
-        out = on_leading_axis(*jax.tree.map(lambda x: x[None], args))
-        return jax.tree.map(lambda x: x[0], out)
+        out = run(*jax.tree.map(lambda x: x[..., None], args))
+        return jax.tree.map(lambda x: x[..., 0], out)
 
     @one.def_vmap
     def all_copies(size, batched, *args):
-        spread = lambda leaf, has_axis: leaf if has_axis else jnp.broadcast_to(leaf, (size, *leaf.shape))
-        out = on_leading_axis(*jax.tree.map(spread, args, tuple(batched)))
-        return out, jax.tree.map(lambda _: True, out)
+        out = run(*_spread(size, batched, args, axis=-1))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out), jax.tree.map(lambda _: True, out)
 
     return one
+
+
+def _axes_joined(fn: Callable) -> Callable:
+    """fn of N copies (last axis); under vmap over S, one call of S * N copies."""
+
+    @custom_batching.custom_vmap
+    def copies(*args):
+        return fn(*args)
+
+    @copies.def_vmap
+    def more_copies(size, batched, *args):
+        spread = _spread(size, batched, args, axis=-2)
+        out = _axes_joined(fn)(*jax.tree.map(lambda x: x.reshape(*x.shape[:-2], -1), spread))
+        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], size, -1), -2, 0)
+        return jax.tree.map(split, out), jax.tree.map(lambda _: True, out)
+
+    return copies
+
+
+def _spread(size: int, batched: Sequence[Any], args: tuple, axis: int) -> Any:
+    """Every leaf with its batch axis, which is the first or missing, at `axis`."""
+
+    def place(leaf: Array, has_axis: bool) -> Array:
+        whole = leaf if has_axis else jnp.broadcast_to(leaf, (size, *leaf.shape))
+        return jnp.moveaxis(whole, 0, axis)
+
+    return jax.tree.map(place, args, tuple(batched))

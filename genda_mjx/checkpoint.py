@@ -17,7 +17,7 @@ from orbax.checkpoint import v1 as ocp
 from genda_mjx.config import Config, UserError
 from genda_mjx.program import TrainState
 
-SCHEMA = 1  # raise when old checkpoints can no longer be read
+SCHEMA = 2  # raise when old checkpoints can no longer be read
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "brax", "mujoco", "mujoco-mjx", "dm_control")
 
 

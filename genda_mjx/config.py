@@ -23,6 +23,7 @@ class Config:
     algo: str = "genda"  # agent: genda, metra, csf, diayn or cic
     preset: Literal["paper", "small"] = "paper"  # small: narrower, shorter, higher learning rate; flags still win
     seed: int = 0  # seeds everything: networks, resets, skills, batches
+    num_seeds: int = 1  # runs with seeds seed, seed + 1, ... vmapped in one program, each with its own folder seed_<k>
     out: str = ""  # run folder; empty means runs/<env>, or runs/<env>_<algo> for a baseline
     resume: bool = False  # continue the run in --out, bit for bit
 
@@ -163,6 +164,25 @@ def _parse_over(base: Config, arguments: list[str] | None) -> Config:
     return dataclasses.replace(config, **{name: getattr(base, name) or getattr(config, name) for name in switches})
 
 
+def seed_folder(config: Config, run: Path, member: int) -> Path:
+    """Where the metrics, evaluations and plots of the member-th seed go: the run itself if it is the only one."""
+    return run if config.num_seeds == 1 else run / f"seed_{config.seed + member}"
+
+
+def locate(folder: Path) -> tuple[Path, int]:
+    """(run, member) of a run folder, or of one seed's folder in a run of several."""
+    if folder.name.startswith("seed_") and not (folder / "config.json").exists() and folder.is_dir():
+        config = read_config(folder.parent)
+        members = [seed_folder(config, folder.parent, k) for k in range(config.num_seeds)]
+        if folder in members:
+            return folder.parent, members.index(folder)
+    config = read_config(folder)
+    if config.num_seeds > 1:
+        names = ", ".join(str(seed_folder(config, folder, k)) for k in range(config.num_seeds))
+        raise UserError(f"{folder} holds {config.num_seeds} seeds; choose one of {names}")
+    return folder, 0
+
+
 def read_config(run: Path) -> Config:
     """The config that a run folder was made with."""
     path = run / "config.json"
@@ -186,9 +206,9 @@ def differences(stored: Config, asked: Config) -> list[str]:
 
 def validate(config: Config) -> None:
     """Ranges that can be checked without an environment."""
-    positive = ("num_envs", "total_steps", "batch_size", "hidden", "skill_dim", "cib_dim", "buffer_size", "utd",
-                "learning_rate", "eval_episodes", "max_horizon", "iterations_per_dispatch", "keep_last", "gate_planes",
-                "initial_lambda", "initial_alpha", "gate_learning_rate")  # fmt: skip
+    positive = ("num_envs", "num_seeds", "total_steps", "batch_size", "hidden", "skill_dim", "cib_dim", "buffer_size",
+                "utd", "learning_rate", "eval_episodes", "max_horizon", "iterations_per_dispatch", "keep_last",
+                "gate_planes", "initial_lambda", "initial_alpha", "gate_learning_rate")  # fmt: skip
     for name in positive:
         if not getattr(config, name) > 0:
             raise UserError(f"--{name} is {getattr(config, name)}; it must be greater than 0")

@@ -25,11 +25,17 @@ class Episodes(NamedTuple):
 Evaluate = Callable[[AgentState, Array, Array, Array], Episodes]
 
 
-def compile(env: SkillEnv, agent: Agent, episodes: int, abstract: AgentState) -> Evaluate:
-    """evaluate(agent state, key, offset [2], random): one compilation serves every offset and the random policy."""
+def compile(env: SkillEnv, agent: Agent, episodes: int, abstract: AgentState, num_seeds: int = 1) -> Evaluate:
+    """evaluate(agent state, key, offset [2], random): one compilation serves every offset and the random policy.
+
+    With several seeds the state, the key and the episodes have a leading [S].
+    """
     offset, random = jax.ShapeDtypeStruct((2,), jnp.float32), jax.ShapeDtypeStruct((), bool)
-    key = jax.eval_shape(jax.random.key, 0)
-    return jax.jit(make(env, agent, episodes)).lower(abstract, key, offset, random).compile()
+    evaluate, key = make(env, agent, episodes), jax.eval_shape(jax.random.key, 0)
+    if num_seeds > 1:
+        evaluate = jax.vmap(evaluate, in_axes=(0, 0, None, None))
+        key = jax.ShapeDtypeStruct((num_seeds,), key.dtype)
+    return jax.jit(evaluate).lower(abstract, key, offset, random).compile()
 
 
 def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:

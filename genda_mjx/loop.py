@@ -68,13 +68,17 @@ class Training:
         self.schedule = schedule.derive(config, self.env.episode_length)
         self.agent = agents.make(config, agents.Sizes(self.env.observation_size, self.env.action_size))
         self.program = program.make(config, self.schedule, self.env, self.agent)
-        self.abstract = jax.eval_shape(self.program.init, jax.random.key(0))
+        self.abstract = jax.eval_shape(self.program.init, program.seed_keys(config))
         self.progress.say(schedule.describe(config, self.schedule, self.abstract))
-        self.coverage: int | None = None
-        self.random_coverage: int | None = None
+        self.seeds = [config.seed + member for member in range(config.num_seeds)]
+        self.folders = [configuration.seed_folder(config, self.run, member) for member in range(config.num_seeds)]
+        self.coverage: list[int] = []  # of each seed, at the last evaluation
+        self.random_coverage: list[int] = []
 
-    def __call__(self) -> None:
-        self.run.mkdir(parents=True, exist_ok=True)
+    def __call__(self) -> bool:
+        """Train; False if a signal stopped it before the last step."""
+        for folder in self.folders:
+            folder.mkdir(parents=True, exist_ok=True)
         if not self.config.resume:
             self._write_config()  # first, so that a run killed from here on can be resumed
         checkpoints = checkpoint.Checkpoints(self.run, self.config.keep_last, self.schedule.keep_steps)
@@ -86,8 +90,10 @@ class Training:
             with self.progress.waiting("compiling training"):
                 compiled = self.program.run.lower(self.abstract, np.int32(1)).compile()
             with self.progress.waiting("compiling evaluation"):
-                self.evaluate = evaluate.compile(self.env, self.agent, self.config.eval_episodes, self.abstract.agent)
-            self._loop(state, compiled, checkpoints, loggers, stop)
+                self.evaluate = evaluate.compile(
+                    self.env, self.agent, self.config.eval_episodes, self.abstract.agent, self.config.num_seeds
+                )
+            return self._loop(state, compiled, checkpoints, loggers, stop)
         finally:
             stop.restore()
             loggers.close()
@@ -107,55 +113,60 @@ class Training:
                 raise UserError(f"{self.run} is already at step {checkpoints.steps[-1]}; raise --total_steps")
             with self.progress.waiting(f"restoring step {checkpoints.steps[-1]:,}"):
                 state = checkpoints.load(None, self.abstract)
-            self.csv = MetricsCsv(self.run / "metrics.csv", columns, checkpoints.steps[-1])
+            self.csvs = [MetricsCsv(folder / "metrics.csv", columns, checkpoints.steps[-1]) for folder in self.folders]
             return state
-        self.csv = MetricsCsv(self.run / "metrics.csv", columns)
+        self.csvs = [MetricsCsv(folder / "metrics.csv", columns) for folder in self.folders]
         with self.progress.waiting("initialising networks and replay"):
-            return jax.block_until_ready(self.program.init(jax.random.key(self.config.seed)))
+            return jax.block_until_ready(self.program.init(program.seed_keys(self.config)))
 
     def _loop(
         self, state: program.TrainState, compiled: Any, checkpoints: checkpoint.Checkpoints, loggers: Loggers,
         stop: StopRequest,
-    ) -> None:  # fmt: skip
+    ) -> bool:  # fmt: skip
         s = self.schedule
         iteration = first = int(state.iteration)
+        seeds = len(self.seeds)
         self._measure_random(state)
         started, saved, updates = time.monotonic(), iteration, 0
         while iteration < s.iterations and not stop.asked:
             n = min(self._until_due(iteration), self.config.iterations_per_dispatch)
             state, metrics = compiled(state, np.int32(n))
-            rows = jax.device_get(metrics)
+            table = jax.device_get(metrics)
             for i in range(n):
                 iteration += 1
-                row = {name: values[i].item() for name, values in rows.items()}
-                row |= {"step": iteration * s.steps_per_iteration, "iteration": iteration}
+                step = iteration * s.steps_per_iteration
+                rows = [{name: values[i].flat[k].item() for name, values in table.items()} for k in range(seeds)]
                 updates += s.updates_per_iteration * (iteration > s.warmup_iterations)
-                if row["valid_episodes"] == 0:
+                if min(row["valid_episodes"] for row in rows) == 0:
                     raise UserError(f"the physics failed in every episode of {self.config.env}: nothing to learn from")
-                if i == n - 1 and (iteration == s.iterations or is_due(row["step"], s.eval_steps)):
-                    row |= self._evaluate(state, row["step"], loggers)
-                self.csv.write(row)
-                loggers.log(row, row["step"])
-            self._show(row, iteration, iteration - first, updates, time.monotonic() - started)
-            if iteration == s.iterations or is_due(row["step"], s.checkpoint_steps):
-                checkpoints.save(row["step"], state, self.config)
+                found = [{}] * seeds
+                if i == n - 1 and (iteration == s.iterations or is_due(step, s.eval_steps)):
+                    found = self._evaluate(state, step, loggers)
+                for csv, row, more in zip(self.csvs, rows, found, strict=True):
+                    row |= more | {"step": step, "iteration": iteration}
+                    csv.write(row)
+                self._log(loggers, rows, step)
+            self._show(rows, iteration, iteration - first, updates, time.monotonic() - started)
+            if iteration == s.iterations or is_due(step, s.checkpoint_steps):
+                checkpoints.save(step, state, self.config)
                 saved = iteration
         if saved < iteration:
             checkpoints.save(iteration * s.steps_per_iteration, state, self.config)
         checkpoints.wait()
         self._say_end(iteration)
+        return iteration == s.iterations
 
     def _say_end(self, iteration: int) -> None:
         step, say = iteration * self.schedule.steps_per_iteration, self.progress.say
         if iteration < self.schedule.iterations:
             say(f"stopped at step {step:,}; continue with: python train.py --resume --out {self.run}")
             return
-        times = self.coverage / max(self.random_coverage, 1)
-        beside = f"{times:.1f} times a random policy's {self.random_coverage}"
-        say(f"finished at step {step:,}: the skills cover {self.coverage} bins, {beside}")
         pictures = f"trajectories_{step}.png" + (f", phi_{step}.png" if self.agent.represent else "")
-        say(f"pictures in {self.run}/plots ({pictures}), numbers in {self.run}/metrics.csv")
-        say(f"next: python eval.py --ckpt {self.run} --offset 10 5")
+        for folder, coverage, random in zip(self.folders, self.coverage, self.random_coverage, strict=True):
+            beside = f"{coverage / max(random, 1):.1f} times a random policy's {random}"
+            say(f"finished at step {step:,}: the skills cover {coverage} bins, {beside}")
+            say(f"pictures in {folder}/plots ({pictures}), numbers in {folder}/metrics.csv")
+        say(f"next: python eval.py --ckpt {self.folders[0]} --offset 10 5")
 
     def _until_due(self, iteration: int) -> int:
         """Iterations until the next evaluation, checkpoint or the end."""
@@ -163,38 +174,58 @@ class Training:
         periods = [every // s.steps_per_iteration for every in (s.eval_steps, s.checkpoint_steps) if every]
         return min([s.iterations - iteration] + [period - iteration % period for period in periods])
 
+    def _episodes(self, state: program.TrainState, step: int, random: bool) -> list[evaluate.Episodes]:
+        """The evaluation episodes of each seed."""
+        keys = [evaluate.evaluation_key(seed, step) for seed in self.seeds]
+        several = len(keys) > 1
+        key = jax.numpy.stack(keys) if several else keys[0]
+        found = jax.device_get(self.evaluate(state.agent, key, np.zeros(2, np.float32), np.bool_(random)))
+        of_seed = lambda k: jax.tree.map(lambda leaf: leaf[k], found)
+        return [of_seed(k) for k in range(len(keys))] if several else [found]
+
     def _measure_random(self, state: program.TrainState) -> None:
         """The random policy's coverage, to hold the skills against."""
-        key = evaluate.evaluation_key(self.config.seed, 0)
-        episodes = self.evaluate(state.agent, key, np.zeros(2, np.float32), np.True_)
-        self.random_coverage = evaluate.coverage(jax.device_get(episodes.positions), self.env.bin_size)
-        self.progress.say(f"a random policy covers {self.random_coverage} bins in {self.config.eval_episodes} episodes")
+        episodes = self._episodes(state, 0, random=True)
+        self.random_coverage = [evaluate.coverage(each.positions, self.env.bin_size) for each in episodes]
+        found = ", ".join(map(str, self.random_coverage))
+        self.progress.say(f"a random policy covers {found} bins in {self.config.eval_episodes} episodes")
 
-    def _evaluate(self, state: program.TrainState, step: int, loggers: Loggers) -> dict[str, Any]:
-        """Coverage of the deterministic skills; trajectories and plots go to the run folder."""
-        key = evaluate.evaluation_key(self.config.seed, step)
-        episodes = jax.device_get(self.evaluate(state.agent, key, np.zeros(2, np.float32), np.False_))
-        self.coverage = evaluate.coverage(episodes.positions, self.env.bin_size)
-        save_episodes(self.run / "evaluations" / f"{step}.npz", episodes)
-        title = f"{self.config.env}, {step:,} steps: {self.coverage} bins"
-        for name, path in draw(self.run / "plots", str(step), title, episodes).items():
-            loggers.image(name, path, step)
-        return {
-            "coverage": self.coverage,
-            "random_coverage": self.random_coverage,
-            "failed_evaluations": int((~episodes.valid).sum()),
-        }
+    def _evaluate(self, state: program.TrainState, step: int, loggers: Loggers) -> list[dict[str, Any]]:
+        """Coverage of each seed's deterministic skills; trajectories and plots go to its folder."""
+        found = self._episodes(state, step, random=False)
+        self.coverage = [evaluate.coverage(episodes.positions, self.env.bin_size) for episodes in found]
+        for folder, coverage, episodes in zip(self.folders, self.coverage, found, strict=True):
+            save_episodes(folder / "evaluations" / f"{step}.npz", episodes)
+            title = f"{self.config.env}, {step:,} steps: {coverage} bins"
+            for name, path in draw(folder / "plots", str(step), title, episodes).items():
+                loggers.image(name if folder == self.run else f"{folder.name}/{name}", path, step)
+        return [
+            {"coverage": coverage, "random_coverage": random, "failed_evaluations": int((~episodes.valid).sum())}
+            for coverage, random, episodes in zip(self.coverage, self.random_coverage, found, strict=True)
+        ]
 
-    def _show(self, row: dict[str, Any], iteration: int, run_now: int, updates: int, elapsed: float) -> None:
+    def _log(self, loggers: Loggers, rows: list[dict[str, Any]], step: int) -> None:
+        """Means over the seeds, and each seed's own numbers where there are several."""
+        values = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+        if len(rows) > 1:
+            for folder, row in zip(self.folders, rows, strict=True):
+                values |= {f"{folder.name}/{name}": value for name, value in row.items()}
+        loggers.log(values, step)
+
+    def _show(self, rows: list[dict[str, Any]], iteration: int, run_now: int, updates: int, elapsed: float) -> None:
+        """The progress line; numbers are means over the seeds, coverage is each one's."""
         s = self.schedule
         rate = run_now * s.steps_per_iteration / elapsed
-        shown = " ".join(f"{name} {row[name]:.3g}" for name in SHOWN if name in row and row[name] == row[name])
+        mean = {name: np.mean([row[name] for row in rows]) for name in SHOWN if name in rows[0]}
+        shown = " ".join(f"{name} {value:.3g}" for name, value in mean.items() if value == value)
         remaining = (s.iterations - iteration) * elapsed / run_now
+        each = f" x {len(rows)} seeds" if len(rows) > 1 else ""
         self.progress.show(
-            f"step {row['step']:,}/{s.total_steps:,} | {rate:,.0f} steps/s {updates / elapsed:,.1f} updates/s | "
-            f"left {duration(remaining)} | coverage {'-' if self.coverage is None else self.coverage} | {shown} | "
-            f"failed {row['failed_episodes']}",
-            now=iteration == s.iterations or "coverage" in row,
+            f"step {iteration * s.steps_per_iteration:,}/{s.total_steps:,} | {rate:,.0f} steps/s "
+            f"{updates / elapsed:,.1f} updates/s{each} | left {duration(remaining)} | "
+            f"coverage {' '.join(map(str, self.coverage)) or '-'} | {shown} | "
+            f"failed {sum(row['failed_episodes'] for row in rows)}",
+            now=iteration == s.iterations or "coverage" in rows[0],
         )
 
 

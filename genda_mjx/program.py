@@ -45,9 +45,19 @@ class TrainState:
     iteration: Array
 
 
+# With --num_seeds S whole runs are vmapped: every leaf has a leading [S] but these, which are the same in all of them
+# and, left alone, keep the warm-up a branch and the insertion a slice.
+SEED_AXES = TrainState(
+    agent=0, key=0, iteration=None,
+    ring=EpisodeRing(episodes=0, valid=0, sampleable=0, count=0, rejected=0, cursor=None, inserted=None),
+)  # fmt: skip
+
+
 class Program(NamedTuple):
-    init: Callable[[Array], TrainState]  # key -> state
-    run: Callable[[TrainState, Array], tuple[TrainState, Metrics]]  # state (donated), n iterations -> metrics [n_max]
+    init: Callable[[Array], TrainState]  # key, or [S] keys -> state
+    run: Callable[
+        [TrainState, Array], tuple[TrainState, Metrics]
+    ]  # state (donated), n iterations -> [n_max] or [n_max, S]
 
 
 def make(config: Config, schedule: Schedule, env: Env, agent: Agent) -> Program:
@@ -84,6 +94,10 @@ def make(config: Config, schedule: Schedule, env: Env, agent: Agent) -> Program:
         metrics |= {"valid_episodes": ring.count, "failed_episodes": ring.rejected, "updates": agent_state.updates}
         return TrainState(agent_state, ring, key, state.iteration + 1), metrics
 
+    if config.num_seeds > 1:
+        init = jax.vmap(init, out_axes=SEED_AXES)
+        iterate = jax.vmap(iterate, in_axes=(SEED_AXES,), out_axes=(SEED_AXES, 0))
+
     def run(state: TrainState, n: Array) -> tuple[TrainState, Metrics]:
         """n <= iterations_per_dispatch iterations; the count is a run-time value, so there is one compilation."""
         rows = jax.tree.map(
@@ -99,6 +113,13 @@ def make(config: Config, schedule: Schedule, env: Env, agent: Agent) -> Program:
             return jax.lax.fori_loop(0, n, body, (state, rows))
 
     return Program(jax.jit(init), jax.jit(run, donate_argnums=0))
+
+
+def seed_keys(config: Config) -> Array:
+    """The key of --seed; with --num_seeds S the [S] keys of seed, seed + 1, ..., as separate runs would have."""
+    if config.num_seeds == 1:
+        return jax.random.key(config.seed)
+    return jax.vmap(jax.random.key)(config.seed + jnp.arange(config.num_seeds))
 
 
 def collect(env: Env, agent: Agent, state: AgentState, key: Array, n: int, warmup: Array) -> tuple[Episode, Array]:

@@ -82,7 +82,7 @@ def gib(size: int) -> str:
 def describe(config: Config, schedule: Schedule, state: Any) -> str:
     """The schedule and memory of a run, from the shapes of its TrainState; refuses what cannot fit."""
     ring, agent = nbytes(state.ring), nbytes(state.agent)
-    fresh = nbytes(state.ring.episodes) // schedule.capacity * config.num_envs
+    fresh = nbytes(state.ring.episodes) // schedule.capacity * config.num_envs  # of all seeds
     # Beside the state: gradients, as large as the parameters, and an iteration's episodes before and after transposing.
     needed = ring + agent + nbytes(state.agent.params) + 2 * fresh
     free = available_bytes()
@@ -98,6 +98,11 @@ def describe(config: Config, schedule: Schedule, state: Any) -> str:
         f"{config.batch_size} = {s.total_steps:,} steps",
         f"warm-up {s.warmup_iterations} iterations ({s.warmup_iterations * config.num_envs} random episodes); "
         f"replay {s.capacity:,} episodes, {gib(ring)}",
+        *(
+            [f"{config.num_seeds} seeds side by side: {config.seed} to {config.seed + config.num_seeds - 1}"]
+            if config.num_seeds > 1
+            else []
+        ),
         f"{count(state.agent.params):,} parameters; about {gib(needed)} of memory"
         + (f" of {gib(free)} free" if free is not None else "")
         + f" on {jax.default_backend()}",

@@ -1,0 +1,55 @@
+"""The paper's figures and tables of skill coverage as data: which runs each one compares, as flags of train.py."""
+
+from typing import NamedTuple
+
+Variants = dict[str, tuple[str, ...]]  # name, also of its folder -> flags
+
+
+class Experiment(NamedTuple):
+    shows: str  # what the paper shows there
+    bodies: tuple[str, ...]  # on which bodies; --env chooses one
+    seeds: int  # how many seeds the paper has
+    variants: Variants
+
+
+METHODS: Variants = {
+    "genda": (),
+    "metra": ("--algo", "metra"),
+    "csf": ("--algo", "csf"),
+    "diayn": ("--algo", "diayn"),
+    "cic": ("--algo", "cic"),
+}
+UTD = ("0.125", "0.25", "0.5", "1.0")  # 0.125 is called common; the axis of the figure is not in the source
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "methods": Experiment(
+        "main figure: coverage of the five methods", ("quadruped", "humanoid", "dog", "fish"), 4, METHODS
+    ),
+    "components": Experiment(
+        "component ablation: without relabelling, without CIB, without both", ("humanoid", "quadruped"), 4,
+        {
+            "genda": (),
+            "no_relabel": ("--no_relabel",),
+            "no_cib": ("--no_cib",),
+            "neither": ("--no_relabel", "--no_cib"),
+        },
+    ),
+    "utd": Experiment(
+        "update-to-data test: METRA against GenDa", ("humanoid",), 4,
+        {f"{algo}_utd{utd}": ("--algo", algo, "--utd", utd) for algo in ("genda", "metra") for utd in UTD},
+    ),
+    "beta": Experiment(
+        "weight of the uniformity loss", ("humanoid", "quadruped"), 3,
+        {f"beta{beta}": ("--beta", beta) for beta in ("0.1", "0.5", "1.0", "2.0", "4.0")},
+    ),
+    "relabel": Experiment(
+        "which skill the policy learns a transition with", ("quadruped",), 4,
+        {strategy: ("--relabel", strategy) for strategy in ("mix", "roll", "c", "tau", "random")}
+        | {"mix_without_roll": ("--keep_threshold", "0")},
+    ),
+    "mixture": Experiment(
+        "mixture ratio of c-step and whole-episode labels, and threshold of the gate", ("quadruped",), 3,
+        {f"ratio{ratio}": ("--mix_ratio", ratio) for ratio in ("0.25", "0.5", "0.75")}
+        | {f"threshold{threshold}": ("--keep_threshold", threshold) for threshold in ("0.8", "0.95")},
+    ),
+}  # fmt: skip

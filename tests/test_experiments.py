@@ -1,0 +1,70 @@
+"""Grids of runs: every variant is a valid command, what is done is kept, what was stopped goes on."""
+
+import numpy as np
+import pytest
+from trainer_helpers import Walk
+
+from experiments import draw, run
+from experiments.grids import EXPERIMENTS, Experiment
+from genda_mjx import agents, entry, loop
+from genda_mjx import config as configuration
+from genda_mjx.config import UserError
+
+TINY_FLAGS = ["--hidden", "16", "--cib_dim", "4", "--num_envs", "4", "--batch_size", "8", "--utd", "0.1",
+              "--buffer_size", "160", "--warmup_episodes", "4", "--eval_episodes", "6", "--eval_every", "40",
+              "--checkpoint_every", "40", "--compile_cache", ""]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_variant_is_a_run_that_train_accepts(name, tmp_path):
+    experiment = EXPERIMENTS[name]
+    options = run.Options(name, out=str(tmp_path), seeds=2)
+    configs = run.grid(options, experiment, [])
+    assert len({config.out for config in configs}) == len(configs) == 2 * len(experiment.variants)
+    first = configs[: len(experiment.variants)]
+    assert len({config.to_json().replace(config.out, "") for config in first}) == len(first)  # no two are the same run
+    for config in configs:
+        configuration.validate(config)
+        assert config.algo in agents.AGENTS and config.env == experiment.bodies[0]
+    (together,) = {c.num_seeds for c in run.grid(run.Options(name, together=True, seeds=3), experiment, [])}
+    assert together == 3
+
+
+def test_grid_trains_what_is_missing(tmp_path, monkeypatch, capsys):
+    for module in (loop, entry):
+        monkeypatch.setattr(module, "make_env", lambda name: Walk())
+    experiment = Experiment("toy", ("point",), 1, {"a": (), "b": ("--no_cib",)})
+    configs = lambda steps: run.grid(
+        run.Options("toy", out=str(tmp_path)), experiment, [*TINY_FLAGS, "--total_steps", steps]
+    )
+    run.train(configs("80")[:1])
+    run.train(configs("120"))
+    said = capsys.readouterr().out
+    assert "[1/2]" in said and said.count(": stopped") == 1 and said.count(": new") == 2
+    written = (tmp_path / "a-seed0" / "metrics.csv").read_text()
+    run.train(configs("120"))
+    assert capsys.readouterr().out.count(": done") == 2
+    assert (tmp_path / "a-seed0" / "metrics.csv").read_text() == written
+    run.print_cost(configs("120"))
+    assert "2 runs, about 0.0 hours" in capsys.readouterr().out
+    text = draw.draw(tmp_path, "toy", ["a", "b"])
+    assert text.count("| 120 |") == 2 and (tmp_path / "coverage.png").stat().st_size > 1000
+
+
+def test_table_is_mean_and_spread_at_the_last_common_step(tmp_path):
+    def write(name, coverage):
+        rows = [f"{step},{value},5" for step, value in zip((100, 150, 200, 300), coverage, strict=False)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["step,coverage,random_coverage", *rows]))
+
+    write("genda-seed0", [10, "", 20, 90])
+    write("genda-seed1", [12, "", 30])
+    (tmp_path / "metra-seed0" / "seed_4").mkdir(parents=True)
+    write("metra-seed0/seed_4/metrics", [7])
+    found = draw.collect(tmp_path)
+    steps, coverage = draw.common(found["genda"])
+    np.testing.assert_array_equal(steps, [100, 200])
+    np.testing.assert_array_equal(coverage, [[10, 20], [12, 30]])
+    assert "| genda | 2 | 200 | 25 | 5 | 20, 30 | 5 |" in draw.table(found)
+    assert "| metra | 1 | 100 | 7 | 0 | 7 | 5 |" in draw.table(found)
+    with pytest.raises(UserError, match="no evaluation"):
+        draw.draw(tmp_path / "metra-seed0" / "seed_4")

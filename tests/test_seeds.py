@@ -1,0 +1,77 @@
+"""--num_seeds: whole runs side by side in one program, against the same runs one by one."""
+
+import csv
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from conftest import raw_env
+from trainer_helpers import build, tiny
+
+from genda_mjx import inspect_run, loop, program
+from genda_mjx.config import UserError, locate
+
+
+def run(config, iterations=3):
+    _, _, trainer = build(config)
+    state = trainer.init(program.seed_keys(config))
+    for _ in range(iterations):
+        state, metrics = trainer.run(state, np.int32(1))
+    return state, metrics
+
+
+@pytest.mark.parametrize("algo", ["genda", "metra"])
+def test_seeds_side_by_side_equal_separate_runs(algo):
+    together, metrics = run(tiny(algo=algo, num_seeds=2, seed=3))
+    for member in range(2):
+        alone, own = run(tiny(algo=algo, seed=3 + member))
+        stacked = jax.tree.leaves(together.replace(key=jax.random.key_data(together.key)))
+        axes = jax.tree.leaves(
+            jax.tree.map(
+                lambda axis, part: jax.tree.map(lambda _: -1 if axis is None else axis, part),
+                program.SEED_AXES, together, is_leaf=lambda x: x is None,
+            )
+        )  # fmt: skip
+        expected = jax.tree.leaves(alone.replace(key=jax.random.key_data(alone.key)))
+        assert len(stacked) == len(expected) == len(axes)
+        for leaf, axis, wanted in zip(stacked, axes, expected, strict=True):
+            # Adam turns rounding of a vanishing gradient into a step: 2 updates of 1e-3 bound it.
+            np.testing.assert_allclose(leaf if axis == -1 else leaf[member], wanted, rtol=1e-4, atol=3e-3)
+        for name, values in own.items():
+            np.testing.assert_allclose(metrics[name][0, member], values[0], rtol=1e-3, atol=1e-4, err_msg=name)
+
+
+def test_two_axes_of_copies_step_like_one():
+    """The physics joins both axes into its own; real bodies, so that every stage is crossed."""
+    env = raw_env("fish")
+    state = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 6))
+    action = jax.random.uniform(jax.random.key(1), (6, env.action_size), minval=-1, maxval=1)
+    fold = lambda tree: jax.tree.map(lambda x: x.reshape(2, 3, *x.shape[1:]), tree)
+    plain = jax.jit(jax.vmap(env.step))(state, action)
+    nested = jax.jit(jax.vmap(jax.vmap(env.step)))(fold(state), fold(action))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), fold(plain), nested)
+
+
+def test_each_seed_has_its_folder_and_resumes(tmp_path):
+    config = tiny(env="point", num_seeds=2, seed=5, out=str(tmp_path / "run"), num_envs=2, total_steps=1600,
+                  buffer_size=1600, utd=0.01, warmup_episodes=2, checkpoint_every=800, eval_every=800)  # fmt: skip
+    loop.Training(config)()
+    straight = [(tmp_path / "run" / f"seed_{seed}" / "metrics.csv").read_text() for seed in (5, 6)]
+    assert straight[0] != straight[1]
+    for seed, text in zip((5, 6), straight, strict=True):
+        rows = list(csv.DictReader(text.splitlines()))
+        assert [row["step"] for row in rows] == ["400", "800", "1200", "1600"] and int(rows[-1]["coverage"]) > 0
+        assert (tmp_path / "run" / f"seed_{seed}" / "plots" / "trajectories_1600.png").exists()
+
+    half = dataclasses.replace(config, out=str(tmp_path / "half"), total_steps=800)
+    loop.Training(half)()
+    loop.Training(dataclasses.replace(half, resume=True, total_steps=1600))()
+    assert [(tmp_path / "half" / f"seed_{seed}" / "metrics.csv").read_text() for seed in (5, 6)] == straight
+
+    with pytest.raises(UserError, match=r"holds 2 seeds; choose one of .*seed_5"):
+        locate(tmp_path / "run")
+    evaluations = [inspect_run.Inspection(tmp_path / "run" / f"seed_{s}", None, 4, 0, "") for s in (5, 6)]
+    kernels = [np.asarray(jax.tree.leaves(each.state.params["actor"])[1]) for each in evaluations]
+    assert not np.array_equal(*kernels)
+    assert evaluations[1]()["coverage"] > 0 and (tmp_path / "run" / "seed_6" / "eval").is_dir()
