@@ -12,7 +12,8 @@ import numpy as np
 from brax.envs.base import Env, State
 from jax import custom_batching
 
-from envs import normalizer, physics, resets
+from envs import normalizer, physics, resets, walls
+from envs.maze import Maze
 from envs.physics import Instant, Machine, Physics
 from envs.view import AccelerationView, View
 
@@ -40,6 +41,7 @@ class SkillEnv(Env):
     position_size = 2  # coverage is counted in xy; fish in xyz
     bin_size = 1.0  # m, side of a coverage bin
     episode_length = 200  # agent steps
+    wall_condim = 3  # of contacts with maze walls: 3 with friction, 1 without
 
     def __init__(
         self,
@@ -48,15 +50,20 @@ class SkillEnv(Env):
         offset: tuple[float, float] = (0.0, 0.0),
         fixed_start: int | None = None,
         bank_size: int = 4096,
+        maze: Maze | None = None,
     ):
         """normalize: standardise observations with the body's fixed mean and std (`envs.normalizer`).
         offset: xy shift of every start, m. fixed_start: always start from this state of the bank.
-        bank_size: number of start states drawn by the reset law."""
+        bank_size: number of start states drawn by the reset law. maze: walls around the body; starts that keep clear of
+        them are in `envs.goals`."""
         if np.shape(offset) != (2,):
             raise ValueError(f"offset must be two numbers (x, y) in metres, got {offset!r}")
         if fixed_start is not None and not 0 <= fixed_start < bank_size:
             raise ValueError(f"fixed_start must be a bank index in [0, {bank_size}), got {fixed_start}")
-        self.model = self.edited_spec().compile()
+        spec = self.edited_spec()
+        if maze is not None:
+            walls.enclose(spec, maze, self.wall_condim)
+        self.model = spec.compile()
         self.machine = Machine.of(self.model)
         steps = ACTION_REPEAT * self.control_timestep / self.model.opt.timestep
         self.physics_steps = round(steps)
@@ -121,6 +128,10 @@ class SkillEnv(Env):
         """A start state moved by xy [2], m; `offset` is not added."""
         size = len(self.bank.qpos)
         index = jax.random.randint(rng, (), 0, size) if self.fixed_start is None else jnp.array(self.fixed_start)
+        return self.start_from(index, xy)
+
+    def start_from(self, index: Array, xy: Array) -> State:
+        """The bank's start state `index`, moved by xy [2], m."""
         body = self._start(index, xy)
         return State(
             pipeline_state=body,

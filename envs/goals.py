@@ -4,28 +4,36 @@ Where the paper and its published code differ, the paper is the default and the 
 """
 
 import dataclasses
+from pathlib import Path
 from typing import Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from brax.envs.base import State
 
 import envs
+from envs import maze as mazes
+from envs import walls
 from envs.base import SkillEnv
+from envs.maze import Maze
 
 Array = jax.Array
-TASKS = ("fs_rg", "rs_rg")
-BODY_TASKS = {"fish": ("fs_rg",)}  # all other bodies have every task
+TASKS = ("fs_rg", "rs_rg", "maze_easy", "maze_hard")
+LAYOUTS = {"maze_easy": mazes.EASY, "maze_hard": mazes.HARD}
+FROM_FILE = "maze"  # the task whose layout is a file
 SCALE = {"quadruped": 1.5}  # lengths of its tasks, for its larger body; others 1
 RANGE = 3.5  # m, half side of the square of starts and goals (paper, state observations; 5 for pixels)
 SEPARATION = 3.0  # m, least distance from start to goal (paper; its code has 4.0 in mazes, not scaled)
 RADIUS = 1.5  # m, a goal is reached within this distance (code; the paper gives none)
+QUADRUPED_MAZE_RADIUS = 3.0  # m (code)
 FISH_AHEAD = 0.5  # m, from the fish to its goal
 FISH_RADIUS = 0.1  # m; no source: the general 1.5 would hold at once
-HORIZON = {"fs_rg": 200, "rs_rg": 200}  # agent steps
+HORIZON = {"fs_rg": 200, "rs_rg": 200, "maze_easy": 400, "maze_hard": 500, FROM_FILE: 500}  # agent steps
 DOG_HORIZON = 400  # agent steps of the dog's open-floor tasks (paper; its script has 200)
 TRIES = 64  # pairs drawn for one separated pair
 MOST_APART = 0.6  # of the square's side: largest separation
+START_STATES = 512  # of the bank, looked at for starts in a maze
 
 
 class Law(Protocol):
@@ -44,31 +52,43 @@ class GoalTask:
     horizon: int  # agent steps an episode
     radius: float  # m, success within this distance of the goal
     goal_size: int  # 2 (xy); fish 3 (xyz)
+    maze: Maze | None  # its walls, start and goal in metres, for drawing
     law: Law
-    maze: None = None
 
     def reset(self, rng: Array, evaluate: bool = False) -> tuple[State, Array]:
         """A start state and its goal [goal_size], m, world; `evaluate` chooses the evaluation's law."""
         return self.law.reset(self.env, rng, evaluate)
 
 
+def place(env: SkillEnv, index: Array, xy: Array) -> State:
+    """The bank's start state `index` with its root exactly at xy [2]."""
+    return env.start_from(index, xy - jnp.asarray(env.bank.qpos)[index, :2])
+
+
 @dataclasses.dataclass(frozen=True)
-class OpenFloor:
-    """Goals uniform in a square about the origin; starts at the origin, or uniform in the square and apart."""
+class FixedStart:
+    """(FS, RG): starts of pre-training at the origin, goals uniform in a square about it."""
 
     half: float  # m, half side of the square
-    separation: float | None  # m, least start-goal distance of random starts; None: start at the origin
 
     def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
-        pair, pose = jax.random.split(rng)
-        start, goal = self.origin_pair(pair) if self.separation is None else self.separated_pair(pair)
-        return env.reset_at(pose, start), goal
+        pose, place = jax.random.split(rng)
+        return env.reset_at(pose, jnp.zeros(2)), jax.random.uniform(place, (2,), minval=-self.half, maxval=self.half)
 
-    def origin_pair(self, rng: Array) -> tuple[Array, Array]:
-        """The origin, and a goal [2]."""
-        return jnp.zeros(2), jax.random.uniform(rng, (2,), minval=-self.half, maxval=self.half)
 
-    def separated_pair(self, rng: Array) -> tuple[Array, Array]:
+@dataclasses.dataclass(frozen=True)
+class RandomStart:
+    """(RS, RG): start and goal uniform in a square about the origin, given that they are apart."""
+
+    half: float  # m, half side of the square
+    separation: float  # m, least distance
+
+    def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
+        pose, pair = jax.random.split(rng)
+        start, goal = self.pair(pair)
+        return place(env, jax.random.randint(pose, (), 0, len(env.bank.qpos)), start), goal
+
+    def pair(self, rng: Array) -> tuple[Array, Array]:
         """Start and goal [2] each: the first of TRIES uniform pairs that is far enough apart.
 
         At MOST_APART of the side 62 % of the pairs are too near (38 % at the paper's 3 of 7 m), so that all TRIES are
@@ -83,7 +103,7 @@ class OpenFloor:
 
 @dataclasses.dataclass(frozen=True)
 class Ahead:
-    """Start at the origin in any orientation, goal straight ahead: along the fish's +y axis, towards its mouth."""
+    """The fish: starts of pre-training, in any orientation, and a goal along its +y axis, towards the mouth."""
 
     distance: float  # m
 
@@ -98,59 +118,129 @@ def forward(quat: Array) -> Array:
     return jnp.stack([2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x)])
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class InMaze:
+    """Training: start and goal are centres of free cells, uniform over the pairs that are apart and connected, in a
+    uniform one of the start states that touch no wall there. Evaluation: the maze's own start and goal."""
+
+    centres: np.ndarray  # [c, 2] m, of the cells
+    pairs: np.ndarray  # [p, 2] start and goal cell
+    states: np.ndarray  # [c, k] bank indices that fit into a cell; the first `fitting` of a row count
+    fitting: np.ndarray  # [c]
+    start: np.ndarray  # [2] m
+    goal: np.ndarray  # [2] m
+    start_states: np.ndarray  # [k] bank indices that fit at the start
+
+    @classmethod
+    def of(cls, env: SkillEnv, maze: Maze, separation: float) -> "InMaze":
+        cells = maze.reachable()
+        centres = maze.centre(cells)
+        roots = env.bank.qpos[:START_STATES, :2]
+        fits = walls.clear_starts(env.model, env.bank.qpos[:START_STATES], centres[:, None] - roots)  # [c, k]
+        at_start = walls.clear_starts(env.model, env.bank.qpos[:START_STATES], maze.start_xy + 0 * roots[None])[0]
+        if not at_start.any():
+            raise ValueError(f"{env.name} does not fit at the start of the maze, cell {maze.start}: it touches a wall")
+        distance = np.linalg.norm(centres[:, None] - centres, axis=-1)
+        pairs = np.argwhere((distance >= separation - 1e-6) & fits.any(1)[:, None])
+        if len(pairs) == 0:
+            raise ValueError(f"no two connected free cells of the maze are {separation} m apart: lower the separation")
+        states = np.argsort(~fits, axis=1, kind="stable")
+        return cls(centres, pairs, states, fits.sum(1), maze.start_xy, maze.goal_xy, np.flatnonzero(at_start))
+
+    def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
+        which, pose = jax.random.split(rng)
+        if evaluate:
+            index = jax.random.choice(pose, jnp.asarray(self.start_states))
+            return env.start_from(index, jnp.asarray(self.start, jnp.float32)), jnp.asarray(self.goal, jnp.float32)
+        centres = jnp.asarray(self.centres, jnp.float32)
+        start, goal = jnp.asarray(self.pairs)[jax.random.randint(which, (), 0, len(self.pairs))]
+        state = jnp.asarray(self.states)[start, jax.random.randint(pose, (), 0, jnp.asarray(self.fitting)[start])]
+        return place(env, state, centres[start]), centres[goal]
+
+
+def tasks_of(body: str) -> tuple[str, ...]:
+    """The tasks that a body has."""
+    envs.body_class(body)  # refuses unknown bodies
+    return ("fs_rg",) if body == "fish" else (*TASKS, FROM_FILE)
+
+
 def make(
     body: str,
     task: str,
     *,
+    maze_file: Path | None = None,
     separation: float | None = None,
     goal_range: float | None = None,
     radius: float | None = None,
     horizon: int | None = None,
 ) -> GoalTask:
-    """A body's task. None takes the paper's value, which grows with the body's scale (quadruped 1.5).
+    """A body's task. None takes the paper's value, whose lengths grow with the body's scale (quadruped 1.5).
 
-    separation: m, least start-goal distance (paper 3; code 4.0 in mazes, not scaled). goal_range: m, half side of the
-    open floor's square (paper 3.5; 5 for pixels). radius: m, a goal is reached within (code 1.5, quadruped maze 3.0).
-    horizon: agent steps (dog on the open floor: paper 400, code 200).
+    maze_file: layout of task "maze", see `envs.maze`. separation: m, least start-goal distance (paper 3; code 4.0 in
+    mazes, not scaled). goal_range: m, half side of the open floor's square (paper 3.5; 5 for pixels). radius: m, a goal
+    is reached within (code 1.5, quadruped maze 3.0). horizon: agent steps (dog on the open floor: paper 400, code 200).
     """
     if task not in tasks_of(body):
         raise ValueError(f"{body} has no task {task!r}: choose one of {', '.join(tasks_of(body))}")
-    fish = body == "fish"
+    _refuse_unused(body, task, maze_file=maze_file, separation=separation, goal_range=goal_range)
+    scale = SCALE.get(body, 1.0)
+    maze = _layout(task, maze_file, scale)
+    env = envs.make(body) if maze is None else envs.make(body, maze=maze, offset=tuple(maze.start_xy))
     return GoalTask(
-        env=envs.make(body),
+        env=env,
         name=task,
-        horizon=_positive("horizon", horizon, DOG_HORIZON if body == "dog" else HORIZON[task]),
-        radius=_positive("radius", radius, FISH_RADIUS if fish else RADIUS),
-        goal_size=3 if fish else 2,
-        law=_law(body, task, separation=separation, goal_range=goal_range),
+        horizon=_positive("horizon", horizon, _horizon(body, task)),
+        radius=_positive("radius", radius, _radius(body, maze)),
+        goal_size=env.position_size,
+        maze=maze,
+        law=_law(
+            env,
+            task,
+            maze,
+            half=_positive("goal_range", goal_range, RANGE * scale),
+            separation=_positive("separation", separation, SEPARATION * scale),
+        ),
     )
 
 
-def tasks_of(body: str) -> tuple[str, ...]:
-    """The tasks that a body has."""
-    envs.body_class(body)
-    return BODY_TASKS.get(body, TASKS)
-
-
-def _law(body: str, task: str, **flags: float | None) -> Law:
-    scale = SCALE.get(body, 1.0)
-    if body == "fish":
-        _refuse_unused(flags, body, task, ())
-        return Ahead(FISH_AHEAD)
-    half = _positive("goal_range", flags["goal_range"], RANGE * scale)
-    if task == "fs_rg":
-        _refuse_unused(flags, body, task, ("goal_range",))
-        return OpenFloor(half, None)
-    separation = _positive("separation", flags["separation"], SEPARATION * scale)
-    if separation > MOST_APART * 2 * half:
-        raise ValueError(f"separation {separation} m is above {MOST_APART} of the side of the square, {2 * half} m")
-    return OpenFloor(half, separation)
-
-
-def _refuse_unused(flags: dict[str, float | None], body: str, task: str, used: tuple[str, ...]) -> None:
-    unused = [name for name, value in flags.items() if value is not None and name not in used]
+def _refuse_unused(body: str, task: str, **flags: object) -> None:
+    used = {"fs_rg": {"goal_range"}, "rs_rg": {"goal_range", "separation"}, FROM_FILE: {"maze_file", "separation"}}
+    known = set() if body == "fish" else used.get(task, {"separation"})
+    unused = [name for name, value in flags.items() if value is not None and name not in known]
     if unused:
         raise ValueError(f"{', '.join(unused)} means nothing in task {task} of {body}")
+
+
+def _layout(task: str, maze_file: Path | None, side: float) -> Maze | None:
+    if task in LAYOUTS:
+        return mazes.parse(LAYOUTS[task], side, task)
+    if task != FROM_FILE:
+        return None
+    if maze_file is None:
+        raise ValueError(f"task {FROM_FILE!r} needs a maze file; the built-in mazes are {', '.join(LAYOUTS)}")
+    return mazes.read(Path(maze_file), side)
+
+
+def _horizon(body: str, task: str) -> int:
+    return DOG_HORIZON if body == "dog" and task in ("fs_rg", "rs_rg") else HORIZON[task]
+
+
+def _radius(body: str, maze: Maze | None) -> float:
+    if body == "fish":
+        return FISH_RADIUS
+    return QUADRUPED_MAZE_RADIUS if body == "quadruped" and maze is not None else RADIUS
+
+
+def _law(env: SkillEnv, task: str, maze: Maze | None, half: float, separation: float) -> Law:
+    if env.name == "fish":
+        return Ahead(FISH_AHEAD)
+    if maze is not None:
+        return InMaze.of(env, maze, separation)
+    if task == "fs_rg":
+        return FixedStart(half)
+    if separation > MOST_APART * 2 * half:
+        raise ValueError(f"separation {separation} m is above {MOST_APART} of the side of the square, {2 * half} m")
+    return RandomStart(half, separation)
 
 
 def _positive(name: str, given: float | None, default: float) -> float:

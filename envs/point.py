@@ -3,6 +3,7 @@
 import mujoco
 import numpy as np
 
+from envs import suite
 from envs.base import SkillEnv
 
 RADIUS = 0.2  # m
@@ -15,6 +16,7 @@ TIMESTEP = 0.025  # s
 class Point(SkillEnv):
     name = "point"
     control_timestep = 0.025
+    wall_condim = 1  # a puck glides along walls
 
     @classmethod
     def stock_spec(cls) -> mujoco.MjSpec:
@@ -34,6 +36,7 @@ class Point(SkillEnv):
     @classmethod
     def edited_spec(cls) -> mujoco.MjSpec:
         spec = cls.stock_spec()
+        suite.tune(spec, iterations=2, ls_iterations=2)  # for walls; on the open floor nothing is solved
         spec.option.disableflags |= int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
         return spec
 
