@@ -4,7 +4,7 @@ import dataclasses
 import json
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 # XLA prints a page of harmless CPU tuning flags for every program that it loads from the compilation cache.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -12,25 +12,59 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tyro
 
 from genda_mjx import entry
-from genda_mjx.inspect_run import Inspection
+from genda_mjx.config import UserError
+from genda_mjx.controller import PRESETS, ControllerConfig
+from genda_mjx.inspect_run import Inspection, read_run
+from genda_mjx.task_run import TaskOptions, TaskRun
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Coverage of the skills in a checkpoint, with plots of their trajectories and of phi."""
+    """Coverage of the skills in a checkpoint, with plots of their trajectories and of phi; or, with --task, what a
+    controller that is trained over the frozen skills achieves."""
 
     ckpt: Path  # run folder
     step: int | None = None  # checkpoint to look at; the newest if not given
-    episodes: int = 48  # deterministic episodes, one random skill each
-    seed: int = 0  # seeds skills and starts
-    offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
+    seed: int = 0  # seeds skills and starts; with --task the first of the seeds
     compile_cache: str = ".cache/jax"  # folder of compiled programs; empty turns it off
+
+    # Coverage
+    episodes: int = 48  # deterministic episodes, one random skill each
+    offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
+    offsets: tuple[float, ...] = ()  # distances in metres: the same in eight directions each, as a table
+
+    # Downstream task
+    goal: Annotated[TaskOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=TaskOptions)
+    seeds: int = 4  # controllers to train, one after another
+    controller_preset: Literal["paper", "small"] | None = None  # None: the preset that the run was made with
+    controller: ControllerConfig = dataclasses.field(default_factory=ControllerConfig)
+
+
+def parse(arguments: list[str] | None = None) -> Options:
+    """Parsed twice, as for training: the first pass finds the preset, the second lets every flag win over it."""
+    flags = Annotated[Options, tyro.conf.FlagCreatePairsOff]
+    first = tyro.cli(flags, args=arguments)
+    if first.goal.task is None:
+        given = [field.name for field in dataclasses.fields(TaskOptions) if getattr(first.goal, field.name) is not None]
+        if given:
+            raise UserError(f"--{given[0]} belongs to a task; choose one with --task")
+        return first
+    if first.offset is not None or first.offsets:
+        raise UserError("--offset and --offsets are for coverage; move a task with --goal_center X Y")
+    preset = first.controller_preset or read_run(first.ckpt).preset
+    start = dataclasses.replace(first, controller_preset=preset, controller=PRESETS[preset])
+    return tyro.cli(flags, args=arguments, default=start)
 
 
 def main() -> None:
-    options = tyro.cli(Annotated[Options, tyro.conf.FlagCreatePairsOff])
-    inspection = Inspection(options.ckpt, options.step, options.episodes, options.seed, options.compile_cache)
-    print(json.dumps(inspection(options.offset)))
+    options = parse()
+    if options.goal.task is None:
+        inspection = Inspection(options.ckpt, options.step, options.episodes, options.seed, options.compile_cache)
+        result = inspection(options.offset, options.offsets)
+    else:
+        trial = TaskRun(options.ckpt, options.step, options.goal, options.controller, options.compile_cache)
+        result = trial(range(options.seed, options.seed + options.seeds))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -67,21 +67,24 @@ def place(env: SkillEnv, index: Array, xy: Array) -> State:
 
 @dataclasses.dataclass(frozen=True)
 class FixedStart:
-    """(FS, RG): starts of pre-training at the origin, goals uniform in a square about it."""
+    """(FS, RG): starts of pre-training at the centre, goals uniform in a square about it."""
 
     half: float  # m, half side of the square
+    center: tuple[float, float] = (0.0, 0.0)  # m
 
     def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
         pose, place = jax.random.split(rng)
-        return env.reset_at(pose, jnp.zeros(2)), jax.random.uniform(place, (2,), minval=-self.half, maxval=self.half)
+        center = jnp.asarray(self.center)
+        return env.reset_at(pose, center), center + jax.random.uniform(place, (2,), minval=-self.half, maxval=self.half)
 
 
 @dataclasses.dataclass(frozen=True)
 class RandomStart:
-    """(RS, RG): start and goal uniform in a square about the origin, given that they are apart."""
+    """(RS, RG): start and goal uniform in a square about the centre, given that they are apart."""
 
     half: float  # m, half side of the square
     separation: float  # m, least distance
+    center: tuple[float, float] = (0.0, 0.0)  # m
 
     def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
         pose, pair = jax.random.split(rng)
@@ -97,7 +100,8 @@ class RandomStart:
         pairs = jax.random.uniform(rng, (TRIES, 2, 2), minval=-self.half, maxval=self.half)
         apart = jnp.linalg.norm(pairs[:, 0] - pairs[:, 1], axis=-1) >= self.separation
         corner = jnp.full(2, self.half)
-        start, goal = jnp.where(apart.any(), pairs[jnp.argmax(apart)], jnp.stack([-corner, corner]))
+        pair = jnp.where(apart.any(), pairs[jnp.argmax(apart)], jnp.stack([-corner, corner]))
+        start, goal = pair + jnp.asarray(self.center)
         return start, goal
 
 
@@ -106,9 +110,10 @@ class Ahead:
     """The fish: starts of pre-training, in any orientation, and a goal along its +y axis, towards the mouth."""
 
     distance: float  # m
+    center: tuple[float, float] = (0.0, 0.0)  # m, of the starts
 
     def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
-        state = env.reset_at(rng, jnp.zeros(2))
+        state = env.reset_at(rng, jnp.asarray(self.center))
         return state, state.info["position"] + self.distance * forward(state.pipeline_state.physics.qpos[3:7])
 
 
@@ -171,18 +176,20 @@ def make(
     maze_file: Path | None = None,
     separation: float | None = None,
     goal_range: float | None = None,
+    center: tuple[float, float] | None = None,
     radius: float | None = None,
     horizon: int | None = None,
 ) -> GoalTask:
     """A body's task. None takes the paper's value, whose lengths grow with the body's scale (quadruped 1.5).
 
     maze_file: layout of task "maze", see `envs.maze`. separation: m, least start-goal distance (paper 3; code 4.0 in
-    mazes, not scaled). goal_range: m, half side of the open floor's square (paper 3.5; 5 for pixels). radius: m, a goal
-    is reached within (code 1.5, quadruped maze 3.0). horizon: agent steps (dog on the open floor: paper 400, code 200).
+    mazes, not scaled). goal_range: m, half side of the open floor's square (paper 3.5; 5 for pixels). center: m, where
+    start and goals of the open floor lie. radius: m, a goal is reached within (code 1.5, quadruped maze 3.0). horizon:
+    agent steps (dog on the open floor: paper 400, code 200).
     """
     if task not in tasks_of(body):
         raise ValueError(f"{body} has no task {task!r}: choose one of {', '.join(tasks_of(body))}")
-    _refuse_unused(body, task, maze_file=maze_file, separation=separation, goal_range=goal_range)
+    _refuse_unused(body, task, maze_file=maze_file, separation=separation, goal_range=goal_range, center=center)
     scale = SCALE.get(body, 1.0)
     maze = _layout(task, maze_file, scale)
     env = envs.make(body) if maze is None else envs.make(body, maze=maze, offset=tuple(maze.start_xy))
@@ -199,13 +206,18 @@ def make(
             maze,
             half=_positive("goal_range", goal_range, RANGE * scale),
             separation=_positive("separation", separation, SEPARATION * scale),
+            center=center or (0.0, 0.0),
         ),
     )
 
 
 def _refuse_unused(body: str, task: str, **flags: object) -> None:
-    used = {"fs_rg": {"goal_range"}, "rs_rg": {"goal_range", "separation"}, FROM_FILE: {"maze_file", "separation"}}
-    known = set() if body == "fish" else used.get(task, {"separation"})
+    used = {
+        "fs_rg": {"goal_range", "center"},
+        "rs_rg": {"goal_range", "separation", "center"},
+        FROM_FILE: {"maze_file", "separation"},
+    }
+    known = {"center"} if body == "fish" else used.get(task, {"separation"})
     unused = [name for name, value in flags.items() if value is not None and name not in known]
     if unused:
         raise ValueError(f"{', '.join(unused)} means nothing in task {task} of {body}")
@@ -231,16 +243,18 @@ def _radius(body: str, maze: Maze | None) -> float:
     return QUADRUPED_MAZE_RADIUS if body == "quadruped" and maze is not None else RADIUS
 
 
-def _law(env: SkillEnv, task: str, maze: Maze | None, half: float, separation: float) -> Law:
+def _law(
+    env: SkillEnv, task: str, maze: Maze | None, half: float, separation: float, center: tuple[float, float]
+) -> Law:
     if env.name == "fish":
-        return Ahead(FISH_AHEAD)
+        return Ahead(FISH_AHEAD, center)
     if maze is not None:
         return InMaze.of(env, maze, separation)
     if task == "fs_rg":
-        return FixedStart(half)
+        return FixedStart(half, center)
     if separation > MOST_APART * 2 * half:
         raise ValueError(f"separation {separation} m is above {MOST_APART} of the side of the square, {2 * half} m")
-    return RandomStart(half, separation)
+    return RandomStart(half, separation, center)
 
 
 def _positive(name: str, given: float | None, default: float) -> float:

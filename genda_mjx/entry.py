@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 
 import envs
+from envs import goals
 from genda_mjx.config import UserError
 
 
@@ -30,6 +31,13 @@ def keep_compilations(folder: str) -> None:
 def make_env(name: str, **options) -> envs.SkillEnv:
     try:
         return envs.make(name, **options)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def make_task(body: str, task: str, **options) -> goals.GoalTask:
+    try:
+        return goals.make(body, task, **options)
     except ValueError as error:
         raise UserError(str(error)) from error
 

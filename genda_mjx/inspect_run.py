@@ -2,53 +2,85 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from brax.envs.base import Env
 
-from genda_mjx import agents, checkpoint, evaluate, plots, program, schedule
-from genda_mjx.config import UserError, read_config
+from genda_mjx import agents, checkpoint, evaluate, plots, program
+from genda_mjx.config import Config, UserError, locate, read_config
 from genda_mjx.entry import check_jax, keep_compilations, make_env, write_text
 from genda_mjx.loop import draw, save_episodes
 from genda_mjx.report import Progress
 
+DIRECTIONS = 8  # starts on a circle, for each distance of `--offsets`
+
+
+class Skills(NamedTuple):
+    """The agent of a checkpoint, without its replay."""
+
+    config: Config
+    step: int
+    agent: agents.Agent
+    state: agents.AgentState
+
+
+def read_run(folder: Path) -> Config:
+    """The config of a run that has checkpoints; `folder` may be one seed's."""
+    if not folder.is_dir():
+        raise UserError(f"--ckpt {folder} does not exist; give the folder that train.py wrote with --out")
+    run, _ = locate(folder)
+    if not (run / "checkpoints").is_dir():
+        raise UserError(f"no checkpoint in {run} yet")
+    return read_config(run)
+
+
+def load_skills(folder: Path, step: int | None, env: Env, progress: Progress) -> Skills:
+    """The agent at a step (the newest if None), for an env with the body's observations and actions."""
+    config, (run, member) = read_run(folder), locate(folder)
+    agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
+    start = lambda key: program.TrainState(agent.init(key), None, key, jnp.zeros((), jnp.int32))
+    if config.num_seeds > 1:
+        start = jax.vmap(start, out_axes=program.SEED_AXES.replace(ring=None))
+    checkpoints = checkpoint.Checkpoints(run, read_only=True)
+    try:
+        step = checkpoints.resolve(step)
+        with progress.waiting(f"loading step {step:,}"):
+            state = checkpoints.load_agent(step, jax.eval_shape(start, program.seed_keys(config)))
+    finally:
+        checkpoints.close()
+    if config.num_seeds > 1:
+        state = jax.tree.map(lambda leaf: leaf[member], state)
+    return Skills(config, step, agent, state)
+
 
 class Inspection:
-    """One checkpoint of a run, ready to be evaluated."""
+    """One checkpoint of a run, or of one seed in a run of several, ready to be evaluated."""
 
-    def __init__(self, run: Path, step: int | None, episodes: int, seed: int, compile_cache: str):
+    def __init__(self, folder: Path, step: int | None, episodes: int, seed: int, compile_cache: str):
         if episodes < 1:
             raise UserError(f"--episodes is {episodes}; it must be greater than 0")
-        if not run.is_dir():
-            raise UserError(f"--ckpt {run} does not exist; give the folder that train.py wrote with --out")
-        self.config = read_config(run)
-        if not (run / "checkpoints").is_dir():
-            raise UserError(f"no checkpoint in {run} yet")
+        self.config = read_run(folder)
         check_jax()
         keep_compilations(compile_cache)
-        self.run, self.episodes, self.seed, self.progress = run, episodes, seed, Progress()
-        checkpoints = checkpoint.Checkpoints(run, read_only=True)
-        self.step = checkpoints.resolve(step)
+        self.run, self.episodes, self.seed, self.progress = folder, episodes, seed, Progress()
         with self.progress.waiting(f"building {self.config.env}"):
             self.env = make_env(self.config.env)
-        sizes = agents.Sizes(self.env.observation_size, self.env.action_size)
-        self.agent = agents.make(self.config, sizes)
-        plan = schedule.derive(self.config, self.env.episode_length)
-        abstract = jax.eval_shape(program.make(self.config, plan, self.env, self.agent).init, jax.random.key(0))
-        with self.progress.waiting(f"loading step {self.step:,}"):
-            self.state = checkpoints.load_agent(self.step, abstract)
-        checkpoints.close()
+        _, self.step, agent, self.state = load_skills(folder, step, self.env, self.progress)
         with self.progress.waiting("compiling evaluation"):
-            self._evaluate = evaluate.compile(self.env, self.agent, episodes, abstract.agent)
+            self._evaluate = evaluate.compile(self.env, agent, episodes, self.state)
 
     def episodes_from(self, offset: tuple[float, float]) -> evaluate.Episodes:
         """The same skills and start draws for every offset."""
         key = evaluate.evaluation_key(self.seed, self.step)
         return jax.device_get(self._evaluate(self.state, key, np.asarray(offset, np.float32), np.False_))
 
-    def __call__(self, offset: tuple[float, float] | None = None) -> dict[str, Any]:
+    def __call__(self, offset: tuple[float, float] | None = None, distances: tuple[float, ...] = ()) -> dict[str, Any]:
         """What the last line of eval.py says; also written to the run folder, beside the plots."""
+        if any(distance < 0 for distance in distances):
+            raise UserError(f"--offsets are distances in metres, got {' '.join(f'{d:g}' for d in distances)}")
         with self.progress.waiting(f"running {self.episodes} skills"):
             origin = self.episodes_from((0.0, 0.0))
         result = {
@@ -75,7 +107,38 @@ class Inspection:
             written.append(folder / f"offset_{label}.png")
             groups = [("start at (0, 0)", origin.positions), (f"start at ({x:g}, {y:g})", shifted.positions)]
             plots.offsets(written[-1], groups, origin.skills)
+        if distances:
+            result["offsets"] = [self._from_circle(origin, distance, written) for distance in distances]
+            self.progress.say(table(result["offsets"]))
+            label += "_offsets"
         save_episodes(folder / f"episodes_{label}.npz", origin)
         write_text(folder / f"result_{label}.json", json.dumps(result, indent=2))
         self.progress.say("wrote " + ", ".join(str(path) for path in written))
         return result
+
+    def _from_circle(self, origin: evaluate.Episodes, distance: float, written: list[Path]) -> dict[str, float]:
+        """Coverage and consistency of the same skills from starts on a circle about the origin; draws one of them."""
+        coverage, consistency = [], []
+        for angle in np.arange(DIRECTIONS if distance else 1) * 2 * np.pi / DIRECTIONS:
+            offset = (distance * np.cos(angle), distance * np.sin(angle))
+            shifted = self.episodes_from(offset)
+            coverage.append(evaluate.coverage(shifted.positions, self.env.bin_size))
+            consistency.append(evaluate.consistency(origin.positions, shifted.positions))
+            if distance and angle == 0:
+                groups = [("start at (0, 0)", origin.positions), (f"start at ({distance:g}, 0)", shifted.positions)]
+                written.append(self.run / "eval" / f"offset_{self.step}_distance_{distance:g}.png")
+                plots.offsets(written[-1], groups, origin.skills)
+        return {
+            "distance": distance,
+            "coverage": float(np.mean(coverage)),
+            "coverage_std": float(np.std(coverage)),
+            "consistency": float(np.mean(consistency)),
+            "consistency_min": float(np.min(consistency)),
+        }
+
+
+def table(rows: list[dict[str, float]]) -> str:
+    """Aligned columns for reading."""
+    lines = [list(rows[0])] + [[f"{value:.4g}" for value in row.values()] for row in rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)

@@ -1,11 +1,13 @@
 """Pictures of an evaluation, drawn as in the paper: one line an episode, coloured by the direction of its skill."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import hsv_to_rgb
 from matplotlib.figure import Figure
+from matplotlib.patches import Circle, Rectangle
 
 
 def skill_colors(skills: np.ndarray) -> np.ndarray:
@@ -21,7 +23,7 @@ def skill_colors(skills: np.ndarray) -> np.ndarray:
 
 
 def draw_lines(path: Path, groups: list[tuple[str, np.ndarray]], skills: np.ndarray, labels: tuple[str, str]) -> None:
-    """One panel for each (title, curves [E, T+1, >=1]); all panels share their limits. Written whole, then renamed."""
+    """One panel for each (title, curves [E, T+1, >=1]); all panels share their limits."""
     figure = Figure(figsize=(5.5 * len(groups), 5.5), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(groups), squeeze=False)[0]
@@ -37,6 +39,11 @@ def draw_lines(path: Path, groups: list[tuple[str, np.ndarray]], skills: np.ndar
         panel.set(title=title, xlabel=labels[0], ylabel=labels[1], xlim=(-reach, reach))
         if curves.shape[-1] > 1:
             panel.set(ylim=(-reach, reach), aspect="equal")
+    save(figure, path)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Written whole, then renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.stem + ".part" + path.suffix)
     figure.savefig(partial, dpi=100)
@@ -55,3 +62,25 @@ def offsets(path: Path, groups: list[tuple[str, np.ndarray]], skills: np.ndarray
     """The same skills from several starts, each drawn relative to its own start so that they can be laid over."""
     moved = [(title, np.asarray(positions) - np.asarray(positions)[:, :1]) for title, positions in groups]
     draw_lines(path, moved, skills, ("x from the start (m)", "y from the start (m)"))
+
+
+def goal_trajectories(
+    path: Path, title: str, positions: np.ndarray, goals: np.ndarray, success: np.ndarray, radius: float,
+    walls: Sequence[tuple[float, float, float, float]] = (),
+) -> None:  # fmt: skip
+    """Paths [E, T+1, g] to goals [E, g] in the plane, over walls (x, y, width, height); failures are drawn on top."""
+    figure = Figure(figsize=(6.5, 6.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    panel = figure.subplots()
+    for x, y, width, height in walls:
+        panel.add_patch(Rectangle((x, y), width, height, facecolor="0.6", edgecolor="none"))
+    for goal in np.unique(goals[:, :2], axis=0):
+        panel.add_patch(Circle(goal, radius, facecolor="tab:green", alpha=max(0.25 / len(goals), 0.02)))
+    panel.plot(goals[:, 0], goals[:, 1], "*", color="tab:green", markersize=9, label="goal")
+    for reached, color, label in ((True, "tab:blue", "reached"), (False, "tab:red", "missed")):
+        for i, line in enumerate(positions[success == reached]):
+            panel.plot(line[:, 0], line[:, 1], color=color, linewidth=0.9, label=label if i == 0 else None)
+    panel.plot(positions[:, 0, 0], positions[:, 0, 1], "o", color="black", markersize=4, label="start")
+    panel.set(title=title, xlabel="x (m)", ylabel="y (m)", aspect="equal")
+    panel.legend(loc="upper right", fontsize="small")
+    save(figure, path)

@@ -1,0 +1,231 @@
+"""A controller over frozen skills, trained on a goal task: like program.py, one program on the device.
+
+    reset -> M macro steps, each one skill for K env.steps -> ring [C, M+1, obs]
+          -> batch (s, a, s', goal) -> hindsight goals -> controller.update
+
+One iteration plays N episodes side by side, writes them into the ring and runs a fixed number of gradient steps. An
+episode ends at its first success; shapes are fixed, so what follows is simulated but neither stored nor counted.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from brax.envs.base import State
+from jax import Array
+
+from envs.goals import GoalTask
+from genda_mjx import replay
+from genda_mjx.agents import Agent, AgentState
+from genda_mjx.agents.base import Metrics
+from genda_mjx.config import UserError
+from genda_mjx.controller import Controller, ControllerConfig, MacroBatch
+from genda_mjx.program import TrainState
+from genda_mjx.replay import EpisodeRing
+
+
+@flax.struct.dataclass
+class MacroEpisode:
+    """One episode by macro steps; with a leading axis, N of them, or the C in the ring. Rows after `length` repeat."""
+
+    observations: Array  # [M+1, obs], normalised, where a skill begins and after the last
+    positions: Array  # [M+1, g], m, likewise
+    actions: Array  # [M, d], or [M] for skills in a list
+    goal: Array  # [g], m
+    length: Array  # macro steps until success, or M
+    success: Array  # bool
+
+
+@flax.struct.dataclass
+class Mark:
+    """Where N episodes stand; stops moving at success."""
+
+    observation: Array  # [N, obs]
+    position: Array  # [N, g]
+    reached: Array  # [N] bool
+
+
+class Played(NamedTuple):
+    """E evaluation episodes."""
+
+    path: Array  # [E, horizon+1, g], m; stays where the goal was reached
+    goal: Array  # [E, g], m
+    success: Array  # [E] bool
+    failed: Array  # [E] bool, the physics went non-finite before success
+
+
+class Schedule(NamedTuple):
+    """What follows from the options and a task."""
+
+    macro_length: int  # M, macro steps an episode
+    iterations: int
+    warmup_iterations: int
+    eval_iterations: int  # between evaluations
+    capacity: int  # C, every episode of the budget
+
+
+class Program(NamedTuple):
+    """`state` is donated; `skills` is the frozen agent's state."""
+
+    init: Callable[[Array], TrainState]  # key -> state
+    iterate: Callable[[TrainState, AgentState], tuple[TrainState, Metrics]]  # state, skills
+    evaluate: Callable[[AgentState, AgentState, Array], Played]  # controller's state, skills, key
+
+
+def schedule(config: ControllerConfig, horizon: int) -> Schedule:
+    """N episodes an iteration; the budget is rounded up to whole iterations."""
+    if horizon % config.skill_steps:
+        fitting = [k for k in range(1, horizon + 1) if horizon % k == 0]
+        nearest = min(fitting, key=lambda k: abs(k - config.skill_steps))
+        raise UserError(
+            f"--controller.skill_steps {config.skill_steps} does not divide the task's {horizon} steps; try {nearest}"
+        )
+    length = horizon // config.skill_steps
+    iterations = math.ceil(config.macro_steps / (length * config.num_episodes))
+    return Schedule(
+        macro_length=length,
+        iterations=iterations,
+        warmup_iterations=math.ceil(config.warmup_episodes / config.num_episodes),
+        eval_iterations=math.ceil(config.eval_every / config.num_episodes),
+        capacity=iterations * config.num_episodes,
+    )
+
+
+def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent, controller: Controller) -> Program:
+    def collect(state: AgentState, skills: AgentState, key: Array, warmup: Array) -> tuple[MacroEpisode, Array]:
+        def choose(seen: Array, key: Array) -> Array:
+            uniform = controller.explore(key, len(seen))
+            return jnp.where(warmup, uniform, controller.act(state, seen, key))
+
+        episodes, _, failed = play(task, agent, skills, controller.skill, choose, key, config, plan, evaluate=False)
+        return episodes, ~failed
+
+    def init(key: Array) -> TrainState:
+        key_controller, key_run = jax.random.split(key)
+        state = controller.init(key_controller)
+        skills = jax.eval_shape(agent.init, key)
+        episodes, _ = jax.eval_shape(collect, state, skills, key, jnp.zeros((), bool))
+        one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), episodes)
+        return TrainState(state, replay.empty(one, plan.capacity), key_run, jnp.zeros((), jnp.int32))
+
+    def learn(state: AgentState, ring: EpisodeRing, key: Array) -> tuple[AgentState, Metrics]:
+        """Gradient steps, each on its own batch; metrics are means over them."""
+
+        def step(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
+            key_batch, key_update = jax.random.split(key)
+            batch = sample_batch(ring, key_batch, config.batch_size, config.her_ratio, task.radius)
+            return controller.update(state, batch, key_update)
+
+        state, metrics = jax.lax.scan(step, state, jax.random.split(key, config.gradient_steps))
+        return state, jax.tree.map(jnp.mean, metrics)
+
+    def wait(state: AgentState, ring: EpisodeRing, key: Array) -> tuple[AgentState, Metrics]:
+        """Warm-up: no gradient steps, so no metrics."""
+        metrics = jax.eval_shape(learn, state, ring, key)[1]
+        return state, jax.tree.map(lambda m: jnp.full(m.shape, jnp.nan, m.dtype), metrics)
+
+    def iterate(state: TrainState, skills: AgentState) -> tuple[TrainState, Metrics]:
+        """One iteration: N episodes -> insert -> scan(sample, hindsight, update)."""
+        with jax.default_matmul_precision("highest"):
+            key, key_collect, key_learn = jax.random.split(state.key, 3)
+            warmup = state.iteration < plan.warmup_iterations
+            episodes, valid = collect(state.agent, skills, key_collect, warmup)
+            ring = replay.insert(state.ring, episodes, valid)
+            learned, metrics = jax.lax.cond(warmup, wait, learn, state.agent, ring, key_learn)
+        metrics |= {
+            "train_success": episodes.success.mean(),
+            "valid_episodes": ring.count,
+            "failed_episodes": ring.rejected,
+            "updates": learned.updates,
+        }
+        return TrainState(learned, ring, key, state.iteration + 1), metrics
+
+    def evaluate(state: AgentState, skills: AgentState, key: Array) -> Played:
+        choose = lambda seen, _: controller.act(state, seen, None)
+        with jax.default_matmul_precision("highest"):
+            episodes, path, failed = play(
+                task, agent, skills, controller.skill, choose, key, config, plan, evaluate=True
+            )
+        return Played(path, episodes.goal, episodes.success, failed)
+
+    return Program(jax.jit(init), jax.jit(iterate, donate_argnums=0), jax.jit(evaluate))
+
+
+def reached(position: Array, goal: Array, radius: float, step: Array) -> Array:
+    """Success of [..., g] after env step number `step` (from 0); the first step of an episode never counts."""
+    return (jnp.linalg.norm(position - goal, axis=-1) <= radius) & (step > 0)
+
+
+def play(
+    task: GoalTask, agent: Agent, skills: AgentState, skill: Callable[[Array], Array],
+    choose: Callable[[Array, Array], Array], key: Array, config: ControllerConfig, plan: Schedule, *, evaluate: bool,
+) -> tuple[MacroEpisode, Array, Array]:  # fmt: skip
+    """N episodes (the evaluation's number of them if `evaluate`) with actions choose(seen, key) -> [N, ...].
+
+    Also their path [N, horizon+1, g] by env steps, and which of them failed [N].
+    """
+    n = config.eval_episodes if evaluate else config.num_episodes
+    key_reset, key_choose = jax.random.split(key)
+    start, goal = jax.vmap(lambda k: task.reset(k, evaluate))(jax.random.split(key_reset, n))
+
+    def env_step(carry: tuple[State, Mark], step: Array, z: Array) -> tuple[tuple[State, Mark], Array]:
+        state, mark = carry
+        state = jax.vmap(task.env.step)(state, agent.act(skills, state.obs, z, None))
+        position = state.info["position"]
+        keep = lambda old, new: jnp.where(mark.reached[:, None], old, new)
+        mark = Mark(
+            observation=keep(mark.observation, state.obs),
+            position=keep(mark.position, position),
+            reached=mark.reached | reached(position, goal, task.radius, step),
+        )
+        return (state, mark), mark.position
+
+    def macro_step(carry: tuple[State, Mark], inputs: tuple[Array, Array]):
+        number, key = inputs
+        mark = carry[1]
+        action = choose(jnp.concatenate([mark.observation, goal], -1), key)
+        z = skill(action)
+        steps = number * config.skill_steps + jnp.arange(config.skill_steps)
+        after, path = jax.lax.scan(lambda carry, step: env_step(carry, step, z), carry, steps)
+        return after, (mark, action, path)
+
+    begin = Mark(start.obs, start.info["position"], jnp.zeros(n, bool))
+    inputs = jnp.arange(plan.macro_length), jax.random.split(key_choose, plan.macro_length)
+    (last, end), (marks, actions, path) = jax.lax.scan(macro_step, (start, begin), inputs)
+    whole = lambda rows, final: jnp.concatenate([rows, final[None]]).swapaxes(0, 1)  # [M, N, .] -> [N, M+1, .]
+    episode = MacroEpisode(
+        observations=whole(marks.observation, end.observation),
+        positions=whole(marks.position, end.position),
+        actions=actions.swapaxes(0, 1),
+        goal=goal,
+        length=(~marks.reached).sum(0),
+        success=end.reached,
+    )
+    path = jnp.concatenate([begin.position[None], path.reshape(-1, *path.shape[2:])]).swapaxes(0, 1)
+    return episode, path, last.info["failed"] & ~end.reached
+
+
+def sample_batch(ring: EpisodeRing, key: Array, batch: int, her_ratio: float, radius: float) -> MacroBatch:
+    """B macro transitions of valid episodes; a share of them with a hindsight goal.
+
+    Such a goal is the position after one of the macro steps t..length-1 ("future"), and success is judged by it at the
+    end of step t alone.
+    """
+    key_episode, key_time, key_share, key_later = jax.random.split(key, 4)
+    episodes: MacroEpisode = ring.episodes
+    place = replay.sample_episodes(ring, key_episode, batch)
+    length, success = episodes.length[place], episodes.success[place]
+    t = jax.random.randint(key_time, (batch,), 0, length)
+    later = jax.random.randint(key_later, (batch,), t + 1, length + 1)
+    position_next, hindsight = replay.rows(episodes.positions, place, jnp.stack([t + 1, later]))
+    s, s_next = replay.rows(episodes.observations, place, jnp.stack([t, t + 1]))
+    (action,) = replay.rows(episodes.actions, place, t[None])
+    relabel = jax.random.uniform(key_share, (batch,)) < her_ratio
+    goal = jnp.where(relabel[:, None], hindsight, episodes.goal[place])
+    near = jnp.linalg.norm(position_next - goal, axis=-1) <= radius
+    done = jnp.where(relabel, near, success & (t == length - 1)).astype(jnp.float32)
+    beside = lambda rows: jnp.concatenate([rows, goal], -1)
+    return MacroBatch(seen=beside(s), action=action, seen_next=beside(s_next), reward=done, done=done)
