@@ -63,11 +63,14 @@ def toy(monkeypatch, tmp_path):
     return run
 
 
-def test_resumed_run_equals_a_straight_one(toy):
-    straight = toy("straight", eval_every=120)
-    parts = toy("parts", total_steps=120, eval_every=120)
-    toy("parts", total_steps=320, eval_every=120, resume=True)
-    toy("parts", total_steps=400, eval_every=120, resume=True, checkpoint_every=40)
+@pytest.mark.parametrize(  # tests/test_baselines.py resumes the program of every agent; this is the whole loop
+    "algo", ["genda", *(pytest.param(name, marks=pytest.mark.slow) for name in ("metra", "csf", "diayn", "cic"))]
+)
+def test_resumed_run_equals_a_straight_one(toy, algo):
+    straight = toy("straight", eval_every=120, algo=algo)
+    parts = toy("parts", total_steps=120, eval_every=120, algo=algo)
+    toy("parts", total_steps=320, eval_every=120, resume=True, algo=algo)
+    toy("parts", total_steps=400, eval_every=120, resume=True, checkpoint_every=40, algo=algo)
     # The shorter runs evaluate at their own ends too; those are the only rows that may differ.
     rows = [list(csv.DictReader((run / "metrics.csv").open())) for run in (straight, parts)]
     assert len(rows[0]) == len(rows[1]) == 10

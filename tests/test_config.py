@@ -39,7 +39,7 @@ def test_json_round_trip_and_unknown_field():
 
 def test_presets_name_real_fields():
     names = {field.name for field in dataclasses.fields(Config)}
-    for values in (c.SMALL, *c.ENV_PRESETS.values(), *c.SMALL_ENV.values()):
+    for values in (c.SMALL, *c.ENV_PRESETS.values(), *c.SMALL_ENV.values(), *c.ALGO_PRESETS.values()):
         assert set(values) <= names
     assert names >= c.RESUMABLE
 
@@ -62,7 +62,8 @@ def test_resume_starts_from_the_stored_config(tmp_path):
 @pytest.mark.parametrize(
     "change",
     [{"num_envs": 0}, {"utd": 0.0}, {"batch_size": 1}, {"mix_ratio": 1.5}, {"keep_threshold": -0.1}, {"seed": -1},
-     {"hidden": -4}, {"eval_every": -1}, {"discount": 1.01}, {"learning_rate": float("nan")}],
+     {"hidden": -4}, {"eval_every": -1}, {"discount": 1.01}, {"learning_rate": float("nan")},
+     {"discrete": True}, {"no_cib": True, "algo": "csf"}, {"relabel": "tau", "algo": "cic"}],
 )  # fmt: skip
 def test_out_of_range_values_name_their_flag(change):
     with pytest.raises(UserError, match=f"--{next(iter(change))}"):

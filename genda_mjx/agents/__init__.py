@@ -1,23 +1,22 @@
-"""Agents by name. An agent is one file with `make(config, sizes) -> Agent`; all run on the same program."""
+"""Agents by name. An agent is one module here with `make(config, sizes) -> Agent`; all run on the same program."""
 
-from collections.abc import Callable
+from importlib import import_module
 
-from genda_mjx.agents import cic, csf, diayn, genda, metra
 from genda_mjx.agents.base import Agent, AgentState, Batch, Sizes
 from genda_mjx.config import Config, UserError
 
 __all__ = ["AGENTS", "Agent", "AgentState", "Batch", "Sizes", "make"]
 
-AGENTS: dict[str, Callable[[Config, Sizes], Agent]] = {
-    "genda": genda.make,
-    "metra": metra.make,
-    "csf": csf.make,
-    "diayn": diayn.make,
-    "cic": cic.make,
-}
+AGENTS = [  # modules of this package
+    "genda",
+    "metra",
+    "csf",
+    "diayn",
+    "cic",
+]
 
 
 def make(config: Config, sizes: Sizes) -> Agent:
     if config.algo not in AGENTS:
         raise UserError(f"unknown --algo {config.algo!r}; choose one of {', '.join(AGENTS)}")
-    return AGENTS[config.algo](config, sizes)
+    return import_module(f"{__name__}.{config.algo}").make(config, sizes)
