@@ -229,8 +229,8 @@ def _axes_joined(fn: Callable) -> Callable:
     @copies.def_vmap
     def more_copies(size, batched, *args):
         spread = _spread(size, batched, args, axis=-2)
-        out = _axes_joined(fn)(*jax.tree.map(lambda x: x.reshape(*x.shape[:-2], -1), spread))
-        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], size, -1), -2, 0)
+        out = _axes_joined(fn)(*jax.tree.map(lambda x: x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1]), spread))
+        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], size, x.shape[-1] // size), -2, 0)
         return jax.tree.map(split, out), jax.tree.map(lambda _: True, out)
 
     return copies
