@@ -63,7 +63,8 @@ def main() -> None:
         for task in args.tasks:
             ratio, speed = ratios(body, task, args.copies)
             low, middle, high = np.percentile(ratio, [25, 50, 75])
-            print(f"{body:10s} {task:10s} {args.copies:6d} {speed:22,.0f} {middle:9.2f}x   {low:.2f} .. {high:.2f}")
+            line = f"{body:10s} {task:10s} {args.copies:6d} {speed:22,.0f} {middle:9.2f}x   {low:.2f} .. {high:.2f}"
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ class SkillEnv(Env):
     bin_size = 1.0  # m, side of a coverage bin
     episode_length = 200  # agent steps
     wall_condim = 3  # of contacts with maze walls: 3 with friction, 1 without
+    wall_tolerance = 0.005  # m, by which parts of the body may stick into maze walls (`envs.walls`)
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class SkillEnv(Env):
             raise ValueError(f"fixed_start must be a bank index in [0, {bank_size}), got {fixed_start}")
         spec = self.edited_spec()
         if maze is not None:
-            walls.enclose(spec, maze, self.wall_condim)
+            walls.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
         self.model = spec.compile()
         self.machine = Machine.of(self.model)
         steps = ACTION_REPEAT * self.control_timestep / self.model.opt.timestep
@@ -71,7 +72,8 @@ class SkillEnv(Env):
             raise ValueError(f"{self.name}: agent step is not a whole number of physics steps ({steps})")
         self.offset, self.fixed_start = np.asarray(offset, np.float32), fixed_start
         self.bank = resets.bank(self, bank_size)
-        size = self._observe_raw(self._start(jnp.zeros((), int), jnp.zeros(2))).shape[0]
+        first = lambda: self._observe_raw(self._start(jnp.zeros((), int), jnp.zeros(2)))
+        size = jax.eval_shape(first).shape[0]
         self.obs_mean, self.obs_std = normalizer.load(self.name, size) if normalize else (np.zeros(size), np.ones(size))
 
     # What a body file provides.

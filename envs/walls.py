@@ -4,7 +4,7 @@ MJX tests every candidate pair at every step, and its capsule against box is slo
 * walls are four planes around the room and tall boxes in it;
 * a body meets them with spheres at the ends of its capsules, which is exact but for a capsule's middle at an edge;
 * there a vertical post inside the edge, which only capsules meet, keeps the middle out.
-Spheres that never stick out of another one by more than a few millimetres are left out (a shin's end in the knee).
+Spheres that never stick out of another one by more than a tolerance are left out (a shin's end in the knee).
 """
 
 import copy
@@ -18,7 +18,6 @@ from envs.maze import Maze, Rectangle
 WALL_BIT, POST_BIT = 4, 8  # beside those of `envs.suite`
 HALF_HEIGHT = 50.0  # m, of boxes and posts, above and below the floor: nothing gets over
 POST_RADIUS = 0.05  # m; a post touches both faces of its edge from inside
-COVERED = 0.005  # m: a sphere that sticks out of another by no more than this is left out
 POSES = 64  # random poses in which that is looked at
 PARAMETERS = ("condim", "priority", "friction", "solref", "solimp", "solmix")
 _GEOM = mujoco.mjtGeom
@@ -33,16 +32,26 @@ class Feeler:
     radius: float  # m
 
 
-def enclose(spec: mujoco.MjSpec, maze: Maze, condim: int) -> None:
-    """Puts the body of `spec` into the maze. condim: 3 for walls with friction, 1 for slippery ones."""
+def enclose(spec: mujoco.MjSpec, maze: Maze, condim: int, tolerance: float) -> None:
+    """Puts the body of `spec` into the maze. condim: 3 for walls with friction, 1 for slippery ones.
+    tolerance: m, by which parts of the body may stick into walls so that fewer spheres do."""
     spec.option.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
     model, geoms = spec.compile(), list(spec.geoms)  # in the same order
-    for geom in _colliding(model):
-        if model.geom_type[geom] == _GEOM.mjGEOM_CAPSULE:
-            geoms[geom].conaffinity |= POST_BIT
-    for number, feeler in enumerate(uncovered(model, ends(model))):
+    capsules = [g for g in _colliding(model) if model.geom_type[g] == _GEOM.mjGEOM_CAPSULE]
+    feelers = uncovered(model, ends(model), tolerance)
+    for geom in capsules:
+        geoms[geom].conaffinity |= POST_BIT
+    for number, feeler in enumerate(feelers):
         _add_feeler(geoms[feeler.geom], feeler, f"feeler{number}", spec.default)
     _add_walls(spec, maze, condim)
+    _test_all_pairs(spec, max(len(feelers) * len(maze.blocks), len(capsules) * len(maze.corners())))
+
+
+def _test_all_pairs(spec: mujoco.MjSpec, pairs: int) -> None:
+    """Raises the body's limit of tested pairs: the nearest by bounding spheres are not the nearest to long walls."""
+    limit = spec.numeric("max_geom_pairs")
+    if limit is not None:
+        limit.data = [max(limit.data[0], pairs)]
 
 
 def _colliding(model: mujoco.MjModel) -> np.ndarray:
@@ -81,8 +90,8 @@ def _ellipsoid_hull(size: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
     return half * np.eye(3)[longest], radius, np.linspace(-1, 1, count)
 
 
-def uncovered(model: mujoco.MjModel, feelers: list[Feeler]) -> list[Feeler]:
-    """Those that stick out of every other by more than COVERED in some pose."""
+def uncovered(model: mujoco.MjModel, feelers: list[Feeler], tolerance: float) -> list[Feeler]:
+    """Those that stick out of every other by more than `tolerance`, m, in some pose."""
     rng, data = np.random.default_rng(0), mujoco.MjData(model)
     low, high = np.where(model.jnt_limited[:, None], model.jnt_range, [-np.pi, np.pi]).T
     single = np.flatnonzero(model.jnt_type != mujoco.mjtJoint.mjJNT_FREE)
@@ -97,7 +106,7 @@ def uncovered(model: mujoco.MjModel, feelers: list[Feeler]) -> list[Feeler]:
         out = np.maximum(out, distance + radius[:, None] - radius)
     kept: list[int] = []
     for index in np.argsort(-radius, kind="stable"):
-        if not any(out[index, other] <= COVERED for other in kept):
+        if not any(out[index, other] <= tolerance for other in kept):
             kept.append(int(index))
     return [feelers[index] for index in sorted(kept)]
 

@@ -1,0 +1,200 @@
+"""Mazes: the free space is the paper's, bodies stay in it, a text file is a maze, and errors point into the file."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from maze_reference import FREE_CELLS, depth_in_walls, is_free, literal_maze
+
+import envs
+from envs import goals, maze, walls
+
+MAZES = ("maze_easy", "maze_hard")
+
+
+@functools.cache
+def task_of(body: str, task: str) -> goals.GoalTask:
+    return goals.make(body, task)
+
+
+def blocked_by_geoms(model: mujoco.MjModel, xy: np.ndarray) -> np.ndarray:
+    """[n] bool: is each point of xy [n, 2] behind a vertical plane or inside a box of the compiled model?"""
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    points, blocked = np.column_stack([xy, np.full(len(xy), 0.3)]), np.zeros(len(xy), bool)
+    for geom in range(model.ngeom):
+        if not model.geom(geom).name.startswith("wall_"):
+            continue
+        local = (points - data.geom_xpos[geom]) @ data.geom_xmat[geom].reshape(3, 3)
+        kind, size = model.geom_type[geom], model.geom_size[geom]
+        if kind == mujoco.mjtGeom.mjGEOM_PLANE:
+            blocked |= local[:, 2] < 0
+        elif kind == mujoco.mjtGeom.mjGEOM_BOX:
+            blocked |= (np.abs(local) < size).all(1)
+        else:
+            assert kind == mujoco.mjtGeom.mjGEOM_CAPSULE
+            beyond = local - np.clip(local[:, 2:], -size[1], size[1]) * [0, 0, 1]
+            inside = np.linalg.norm(beyond, axis=1) < size[0]
+            assert not (inside & ~blocked).any(), "a post stands in free space"
+    return blocked
+
+
+@pytest.mark.parametrize("task", MAZES)
+@pytest.mark.parametrize(("body", "side"), [("point", 1.0), ("quadruped", 1.5)])
+def test_free_space_is_the_papers(body, side, task):
+    spec = envs.body_class(body).edited_spec()
+    walls.enclose(spec, maze.parse(goals.LAYOUTS[task], side, task), condim=3, tolerance=0.005)
+    model = spec.compile()
+    points = np.random.default_rng(0).uniform(-2 * side, 8 * side, (5000, 2))
+    free = is_free(task, points, side)
+    assert 0.25 < free.mean() < 0.45
+    np.testing.assert_array_equal(blocked_by_geoms(model, points), ~free)
+    kinds = [model.geom(g).type[0] for g in range(model.ngeom) if model.geom(g).name.startswith("wall_")]
+    assert kinds.count(mujoco.mjtGeom.mjGEOM_PLANE) == 4 and kinds.count(mujoco.mjtGeom.mjGEOM_BOX) == 1
+
+
+@pytest.mark.parametrize("task", MAZES)
+def test_what_is_drawn_is_the_free_space(task):
+    layout = task_of("point", task).maze
+    points = np.random.default_rng(1).uniform(-1.4, 7.4, (5000, 2))
+    x, y, width, height = np.array(layout.walls).T[..., None]
+    px, py = points.T
+    drawn = ((px > x) & (px < x + width) & (py > y) & (py < y + height)).any(0)
+    np.testing.assert_array_equal(drawn, ~is_free(task, points, 1.0))
+    np.testing.assert_array_equal(layout.start_xy, [1, 0])
+    np.testing.assert_array_equal(layout.goal_xy, {"maze_easy": [5, 6], "maze_hard": [1, 6]}[task])
+
+
+# Bodies driven into walls. Each row: start cell, direction, and where (axis, m) the puck must come to rest.
+INTO_WALLS = [
+    ((5, 3), (-1, 0), (0, 3.5 + 0.2)),  # block, right face
+    ((1, 0), (0, 1), (1, 1.5 - 0.2)),  # block, lower face
+    ((1, 6), (0, -1), (1, 4.5 + 0.2)),  # block, upper face
+    ((0, 0), (1, 0), (0, 6.5 - 0.2)),  # outer walls, at full speed
+    ((6, 6), (-1, 0), (0, -0.5 + 0.2)),
+    ((6, 0), (0, 1), (1, 6.5 - 0.2)),
+    ((6, 6), (0, -1), (1, -0.5 + 0.2)),
+]
+POINT_STEPS = 84  # agent steps: the longest run-up takes 2.2 s, and 2 s at the wall
+QUADRUPED_STEPS = 50  # 2 s
+
+
+def test_point_driven_into_walls_stays_outside():
+    """Against each wall for 2 s, and random thrusts everywhere, which slide along walls and around corners."""
+    env, rng = task_of("point", "maze_hard").env, np.random.default_rng(0)
+    cells = np.array(sorted(FREE_CELLS["maze_hard"]))[rng.integers(37, size=121)]
+    starts = np.concatenate([[row[0] for row in INTO_WALLS], cells]).astype(np.float32)
+    thrusts = np.concatenate([[row[1] for row in INTO_WALLS], rng.uniform(-1, 1, (121, 2))]).astype(np.float32)
+
+    @jax.jit
+    def run(starts, thrusts):
+        state = jax.vmap(lambda xy: env.start_from(jnp.array(0), xy - env.bank.qpos[0]))(starts)
+        step = lambda s, _: (s := jax.vmap(env.step)(s, thrusts), (s.info["position"], s.info["failed"]))
+        return jax.lax.scan(step, state, None, length=POINT_STEPS)[1]
+
+    path, failed = map(np.asarray, run(starts, thrusts))
+    assert not failed.any()
+    assert is_free("maze_hard", path.reshape(-1, 2), 1.0).all(), "the puck's centre went into a wall"
+    model = literal_maze("point", "maze_hard", 1.0)
+    depth = depth_in_walls(model, path.reshape(-1, 2)).reshape(path.shape[:2])
+    assert depth.max() < 0.15, "more than the way of one physics step at 5 m/s, 0.125 m, and the wall's give"
+    for row, (_, _, (axis, rest)) in enumerate(INTO_WALLS):
+        assert path[-1, row, axis] == pytest.approx(rest, abs=0.03)
+
+
+@pytest.mark.slow
+def test_quadruped_pushed_into_walls_stays_outside():
+    """A push of 1.5 m/s towards each wall, renewed every agent step, for 2 s; the unedited body among boxes judges."""
+    env, side = task_of("quadruped", "maze_hard").env, 1.5
+    starts = np.array([row[0] for row in INTO_WALLS] + [(3, 1), (3, 5)], np.float32) * side
+    starts = np.where(starts == 0, 0.5 * side, np.where(starts == 6 * side, 5.5 * side, starts))
+    push = np.array([row[1] for row in INTO_WALLS] + [(0.7, 0.7), (0.7, -0.7)], np.float32) * 1.5
+    actions = jax.random.uniform(jax.random.key(0), (QUADRUPED_STEPS, len(starts), 12), minval=-1)
+
+    def step(state, action):
+        physics = state.pipeline_state.physics
+        physics = dataclasses.replace(physics, qvel=physics.qvel.at[:, :2].set(push))
+        state = state.replace(pipeline_state=dataclasses.replace(state.pipeline_state, physics=physics))
+        state = jax.vmap(env.step)(state, action)
+        return state, (state.pipeline_state.physics.qpos, state.info["failed"])
+
+    state = jax.vmap(env.start_from, in_axes=(None, 0))(jnp.array(0), starts)
+    path, failed = map(np.asarray, jax.jit(lambda s, a: jax.lax.scan(step, s, a)[1])(state, actions))
+    assert not failed.any()
+    assert is_free("maze_hard", path[..., :2].reshape(-1, 2), side).all()
+    depth = depth_in_walls(literal_maze("quadruped", "maze_hard", side), path.reshape(-1, path.shape[-1]))
+    depth = depth.reshape(path.shape[:2])
+    assert depth.max() < 0.08, depth.max(0)
+    assert (depth.max(0)[: len(INTO_WALLS)] > 0).all(), "it never got to the wall"
+
+
+# Layouts as text.
+
+
+def test_text_grid_equals_the_built_in_maze(tmp_path):
+    drawn = tmp_path / "easy.txt"
+    drawn.write_text("\n".join(["#########", *(f"#{line}#" for line in maze.EASY.splitlines()), "#########", "", ""]))
+    ours, built_in = goals.make("point", "maze", maze_file=drawn), task_of("point", "maze_easy")
+    for field in ("geom_type", "geom_pos", "geom_quat", "geom_size", "geom_contype", "geom_conaffinity"):
+        np.testing.assert_array_equal(getattr(ours.env.model, field), getattr(built_in.env.model, field))
+    key = jax.random.key(0)
+    for evaluate in (False, True):
+        (state, goal), (same, same_goal) = ours.reset(key, evaluate), built_in.reset(key, evaluate)
+        np.testing.assert_array_equal(state.info["position"], same.info["position"])
+        np.testing.assert_array_equal(goal, same_goal)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_any_grid_is_covered_exactly(seed):
+    rng = np.random.default_rng(seed)
+    solid = rng.random(rng.integers(3, 15, 2)) < 0.4
+    blocks, covered = maze.cover(solid), np.zeros_like(solid)
+    for i0, j0, i1, j1 in blocks:
+        covered[i0:i1, j0:j1] = True
+    np.testing.assert_array_equal(covered, solid)
+
+
+def test_simple_shapes_need_few_blocks():
+    cross = np.zeros((5, 5), bool)
+    cross[2], cross[:, 2] = True, True
+    ring = np.pad(np.zeros((3, 4), bool), 1, constant_values=True)
+    shapes = {"one": np.ones((9, 4), bool), "none": np.zeros((3, 3), bool), "cross": cross, "ring": ring}
+    assert {name: len(maze.cover(s)) for name, s in shapes.items()} == {"one": 1, "none": 0, "cross": 2, "ring": 4}
+
+
+def test_edges_that_stick_out_are_found():
+    layout = maze.parse("S....\n..#..\n....G", 2.0, "x")
+    assert sorted(layout.corners()) == [(3, 1, 1, 1), (3, 3, 1, -1), (5, 1, -1, 1), (5, 3, -1, -1)]
+    assert maze.parse("##.\nS.G", 1.0, "x").corners() == [(1.5, 0.5, -1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("S.G\n.x.\n", r"m.txt, line 2, column 2: unknown character 'x'"),
+        ("S.G\n....\n", r"m.txt, line 2, column 4: 4 cells in this line and 3 in line 1"),
+        ("S.G\n..\n", r"m.txt, line 2, column 3: 2 cells"),
+        ("###\n###\n", r"m.txt: no free cell"),
+        ("", r"m.txt: empty"),
+        ("..G\n", r"m.txt: no S \(start\)"),
+        ("S..\n", r"m.txt: no G \(goal\)"),
+        ("S.G\nG..\n", r"m.txt, line 2, column 1: a second G; the first is in line 1, column 3"),
+        ("S.#.\n.##G\n", r"m.txt, line 2, column 4: the goal cannot be reached from the start in line 1, column 1"),
+        ("S#\n#G\n", r"line 2, column 2: the goal cannot be reached"),
+        ("SG\n", r"no two connected free cells of the maze are 3.0 m apart"),
+    ],
+)
+def test_bad_mazes_are_pointed_at(text, message, tmp_path):
+    file = tmp_path / "m.txt"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        goals.make("point", "maze", maze_file=file)
+
+
+def test_maze_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(ValueError, match=r"cannot read the maze .*none.txt"):
+        goals.make("point", "maze", maze_file=tmp_path / "none.txt")
