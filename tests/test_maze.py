@@ -1,5 +1,6 @@
 """Mazes: the free space is the paper's, bodies stay in it, a text file is a maze, and errors point into the file."""
 
+import copy
 import dataclasses
 import functools
 
@@ -11,7 +12,8 @@ import pytest
 from maze_reference import FREE_CELLS, depth_in_walls, is_free, literal_maze
 
 import envs
-from envs import goals, maze, walls
+from envs import goals, maze, physics, tree, walls
+from envs.physics import Machine
 
 MAZES = ("maze_easy", "maze_hard")
 
@@ -80,7 +82,6 @@ INTO_WALLS = [
     ((6, 6), (0, -1), (1, -0.5 + 0.2)),
 ]
 POINT_STEPS = 84  # agent steps: the longest run-up takes 2.2 s, and 2 s at the wall
-QUADRUPED_STEPS = 50  # 2 s
 
 
 def test_point_driven_into_walls_stays_outside():
@@ -106,30 +107,94 @@ def test_point_driven_into_walls_stays_outside():
         assert path[-1, row, axis] == pytest.approx(rest, abs=0.03)
 
 
+# Start (in cells) and direction: each wall once, and past the block's two edges.
+PUSHES = [
+    ((5, 3), (-1, 0)), ((2, 0.5), (0, 1)), ((2, 5.5), (0, -1)),
+    ((5, 0.5), (1, 0)), ((1, 5.5), (-1, 0)), ((5.5, 5), (0, 1)), ((5.5, 1), (0, -1)),
+    ((3, 0.5), (0.7, 0.7)), ((4.5, 2), (-0.7, -0.7)), ((3, 5.5), (0.7, -0.7)),
+]  # fmt: skip
+PUSH = 1.5  # m/s, renewed every 0.04 s for 2 s while the limbs flail
+MOST_DEPTH = 0.06  # m, of the unedited body in the literal boxes: the tolerance and the walls' give
+SIDE = {"quadruped": 1.5, "humanoid": 1.0, "dog": 1.0}
+
+
+@functools.cache
+def enclosed(body: str) -> mujoco.MjModel:
+    cls = envs.body_class(body)
+    spec = cls.edited_spec()
+    walls.enclose(spec, maze.parse(maze.HARD, SIDE[body], "hard"), cls.wall_condim, cls.wall_tolerance)
+    return spec.compile()
+
+
+@functools.cache
+def pushed_in_c(body: str) -> np.ndarray:
+    """[pushes, time, nq] states of the enclosed body in C MuJoCo with a converged solver."""
+    model, rng = copy.copy(enclosed(body)), np.random.default_rng(0)
+    model.opt.iterations, model.opt.ls_iterations = 50, 50
+    paths, every = [], round(0.04 / model.opt.timestep)
+    for start, direction in PUSHES:
+        data, path = mujoco.MjData(model), []
+        data.qpos[:2], data.qpos[2] = np.multiply(start, SIDE[body]), data.qpos[2] + 0.1
+        for _ in range(50):
+            data.qvel[:2], data.ctrl[:] = np.multiply(direction, PUSH), rng.uniform(-1, 1, model.nu)
+            mujoco.mj_step(model, data, every)
+            path.append(data.qpos.copy())
+        paths.append(path)
+    return np.array(paths)
+
+
+def assert_outside_walls(body: str, path: np.ndarray) -> None:
+    """States [pushes, time, nq]; the unedited body in the literal boxes judges."""
+    assert is_free("maze_hard", path[..., :2].reshape(-1, 2), SIDE[body]).all()
+    depth = depth_in_walls(literal_maze(body, "maze_hard", SIDE[body]), path.reshape(-1, path.shape[-1]))
+    depth = depth.reshape(path.shape[:2])
+    assert depth.max() < MOST_DEPTH, depth.max(1)
+    assert (depth.max(1)[:7] > 0).all(), "it never got to a wall"
+
+
+@pytest.mark.parametrize("body", ["quadruped", "humanoid", pytest.param("dog", marks=pytest.mark.slow)])
+def test_walls_keep_the_whole_body_out(body):
+    """The compiled geometry, without our physics: limbs, torso and capsules' middles at edges."""
+    assert_outside_walls(body, pushed_in_c(body))
+
+
+@pytest.mark.parametrize("body", ["quadruped", pytest.param("humanoid", marks=pytest.mark.slow)])
+def test_our_physics_finds_the_wall_contacts_of_c_mujoco(body):
+    model, states = enclosed(body), pushed_in_c(body)[:, ::5].reshape(-1, enclosed(body).nq)
+    machine, data, wall = Machine.of(model), mujoco.MjData(model), np.zeros(model.ngeom, bool)
+    wall[[g for g in range(model.ngeom) if model.geom(g).name.startswith("wall_")]] = True
+    contact, _ = jax.jit(lambda q: physics._collide(machine, tree.kinematics(machine.tree, q)))(states.T)
+    touching = 0
+    for qpos, dist, geom in zip(states, np.asarray(contact.dist), np.asarray(contact.geom), strict=True):
+        data.qpos[:] = qpos
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_collision(model, data)
+        expected = np.sort(data.contact.dist[wall[data.contact.geom].any(1)])
+        found = np.sort(dist[wall[geom].any(1)])
+        np.testing.assert_allclose(found[: len(expected)], expected, atol=2e-5)
+        assert (found[len(expected) :] > -1e-5).all()
+        touching += len(expected) > 0
+    assert touching > 20
+
+
 @pytest.mark.slow
 def test_quadruped_pushed_into_walls_stays_outside():
-    """A push of 1.5 m/s towards each wall, renewed every agent step, for 2 s; the unedited body among boxes judges."""
-    env, side = task_of("quadruped", "maze_hard").env, 1.5
-    starts = np.array([row[0] for row in INTO_WALLS] + [(3, 1), (3, 5)], np.float32) * side
-    starts = np.where(starts == 0, 0.5 * side, np.where(starts == 6 * side, 5.5 * side, starts))
-    push = np.array([row[1] for row in INTO_WALLS] + [(0.7, 0.7), (0.7, -0.7)], np.float32) * 1.5
-    actions = jax.random.uniform(jax.random.key(0), (QUADRUPED_STEPS, len(starts), 12), minval=-1)
+    """The same pushes in our physics."""
+    env = task_of("quadruped", "maze_hard").env
+    starts, directions = np.array(PUSHES, np.float32).swapaxes(0, 1)
+    actions = jax.random.uniform(jax.random.key(0), (50, len(PUSHES), env.action_size), minval=-1)
 
     def step(state, action):
-        physics = state.pipeline_state.physics
-        physics = dataclasses.replace(physics, qvel=physics.qvel.at[:, :2].set(push))
-        state = state.replace(pipeline_state=dataclasses.replace(state.pipeline_state, physics=physics))
+        moving = state.pipeline_state.physics
+        moving = dataclasses.replace(moving, qvel=moving.qvel.at[:, :2].set(PUSH * directions))
+        state = state.replace(pipeline_state=dataclasses.replace(state.pipeline_state, physics=moving))
         state = jax.vmap(env.step)(state, action)
         return state, (state.pipeline_state.physics.qpos, state.info["failed"])
 
-    state = jax.vmap(env.start_from, in_axes=(None, 0))(jnp.array(0), starts)
+    state = jax.vmap(env.start_from, in_axes=(None, 0))(jnp.array(0), starts * SIDE["quadruped"])
     path, failed = map(np.asarray, jax.jit(lambda s, a: jax.lax.scan(step, s, a)[1])(state, actions))
     assert not failed.any()
-    assert is_free("maze_hard", path[..., :2].reshape(-1, 2), side).all()
-    depth = depth_in_walls(literal_maze("quadruped", "maze_hard", side), path.reshape(-1, path.shape[-1]))
-    depth = depth.reshape(path.shape[:2])
-    assert depth.max() < 0.08, depth.max(0)
-    assert (depth.max(0)[: len(INTO_WALLS)] > 0).all(), "it never got to the wall"
+    assert_outside_walls("quadruped", path.swapaxes(0, 1))
 
 
 # Layouts as text.
