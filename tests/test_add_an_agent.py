@@ -28,12 +28,13 @@ def lsd(tmp_path, monkeypatch):
 
 
 def test_the_page_s_agent_learns(lsd):
-    config = tiny(algo=lsd, batch_size=32, utd=1.0, iterations_per_dispatch=12, learning_rate=3e-3, buffer_size=1600)
+    config = tiny(algo=lsd, num_envs=8, warmup_episodes=32, batch_size=32, utd=0.5, iterations_per_dispatch=25,
+                  learning_rate=3e-3, buffer_size=1600)  # fmt: skip
     env = Walk()
     _, agent, program = build(config, env)
-    state, metrics = program.run(program.init(jax.random.key(0)), np.int32(12))
-    progress = metrics["phi_dot"][1:]  # the first iteration is the warm-up
-    assert np.isfinite(progress).all() and progress[-3:].mean() > 3 * abs(progress[0])
+    state, metrics = program.run(program.init(jax.random.key(0)), np.int32(25))
+    progress = metrics["phi_dot"][4:]  # after the warm-up
+    assert np.isfinite(progress).all() and progress[-5:].mean() > 5 * abs(progress[0])
     bounded, _ = networks.spectral_normalised(state.agent.params["phi"], state.agent.buffers["vectors"])
     for kernel in (leaf for leaf in jax.tree.leaves(bounded) if leaf.ndim == 2):
         assert np.linalg.svd(kernel, compute_uv=False)[0] == pytest.approx(1, abs=0.05)
@@ -43,4 +44,4 @@ def test_the_page_s_agent_learns(lsd):
         evaluate.coverage(run(state.agent, evaluate.evaluation_key(0, 0), np.zeros(2, np.float32), flag).positions, 1.0)
         for flag in (np.False_, np.True_)
     )
-    assert skills > random
+    assert skills > 1.3 * random

@@ -17,7 +17,7 @@ from genda_mjx.agents import cic, csf, diayn, skills
 RNG = np.random.default_rng(0)
 B, D = 7, 3
 SIZES = agents.Sizes(OBS, ACTION)
-ALGOS = {"genda": {}, "metra": {}, "csf": {}, "diayn": {"skill_dim": 6, "initial_alpha": 0.1}, "cic": {"skill_dim": 6}}
+ALGOS = {"metra": {}, "csf": {}, "diayn": {"skill_dim": 6, "initial_alpha": 0.1}, "cic": {"skill_dim": 6}}
 
 
 def normal(*shape) -> np.ndarray:
