@@ -196,7 +196,7 @@ def make(
     return GoalTask(
         env=env,
         name=task,
-        horizon=_positive("horizon", horizon, _horizon(body, task)),
+        horizon=_positive("horizon", horizon, horizon_of(body, task)),
         radius=_positive("radius", radius, _radius(body, maze)),
         goal_size=env.position_size,
         maze=maze,
@@ -233,7 +233,8 @@ def _layout(task: str, maze_file: Path | None, side: float) -> Maze | None:
     return mazes.read(Path(maze_file), side)
 
 
-def _horizon(body: str, task: str) -> int:
+def horizon_of(body: str, task: str) -> int:
+    """Agent steps an episode, as in the paper."""
     return DOG_HORIZON if body == "dog" and task in ("fs_rg", "rs_rg") else HORIZON[task]
 
 

@@ -69,6 +69,44 @@ class SeedResult(NamedTuple):
     macro_steps: int
 
 
+def folder_of(run: Path, step: int, options: TaskOptions) -> Path:
+    return run / "downstream" / options.label / str(step)
+
+
+def record(options: TaskOptions, config: ControllerConfig) -> dict[str, Any]:
+    """All that decides what a controller learns, for options.json."""
+    return {"controller": dataclasses.asdict(config), "task": options.recorded()}
+
+
+def check_same(folder: Path, asked: dict[str, Any]) -> None:
+    """What is already in a folder must come from the same options."""
+    path = folder / "options.json"
+    if not path.exists():
+        return
+    try:
+        stored = json.loads(path.read_text())
+    except json.JSONDecodeError as error:
+        raise UserError(f"{path} is damaged ({error}); move {folder} away") from error
+    differing = [
+        f"{name} is {stored.get(group, {}).get(name)!r} there, {value!r} asked"
+        for group, values in asked.items()
+        for name, value in values.items()
+        if stored.get(group, {}).get(name) != value
+    ]
+    if differing:
+        raise UserError(
+            f"{folder} holds another controller: {'; '.join(differing)}; give the same options or move it away"
+        )
+
+
+def stored_result(run: Path, step: int, options: TaskOptions, config: ControllerConfig, seed: int) -> SeedResult | None:
+    """Of a seed that is finished."""
+    folder = folder_of(run, step, options)
+    check_same(folder, record(options, config))
+    path = folder / f"seed{seed}" / "result.json"
+    return SeedResult(**json.loads(path.read_text())) if path.exists() else None
+
+
 class TaskRun:
     """One task on one checkpoint."""
 
@@ -86,7 +124,7 @@ class TaskRun:
         self.skills: Skills = load_skills(folder, step, self.task.env, self.progress)
         if int(self.skills.state.updates) == 0:
             raise UserError(f"step {self.skills.step} of {folder} is from the warm-up: no skills yet; train on")
-        self.folder = folder / "downstream" / options.label / str(self.skills.step)
+        self.run, self.folder = folder, folder_of(folder, self.skills.step, options)
         agent = self.skills.agent
         pi = controller.make(config, agent, self.task.env.observation_size + self.task.goal_size)
         self.program = downstream.make(config, self.plan, self.task, agent, pi)
@@ -97,7 +135,10 @@ class TaskRun:
         """What the last line of eval.py says; also written to the folder, beside each seed's files."""
         if len(seeds) < 1:
             raise UserError(f"--seeds is {len(seeds)}; it must be greater than 0")
-        self._open_folder()
+        asked = record(self.options, self.config)
+        check_same(self.folder, asked)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / "options.json", json.dumps(asked, indent=2))
         waiting = [seed for seed in seeds if self._stored_result(seed) is None]
         if waiting:
             self._train(waiting)
@@ -129,35 +170,8 @@ class TaskRun:
         )
         return result
 
-    def _open_folder(self) -> None:
-        """What is already there must come from the same options."""
-        asked = {"controller": dataclasses.asdict(self.config), "task": self.options.recorded()}
-        path = self.folder / "options.json"
-        if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_text(path, json.dumps(asked, indent=2))
-            return
-        try:
-            stored = json.loads(path.read_text())
-        except json.JSONDecodeError as error:
-            raise UserError(f"{path} is damaged ({error}); move {self.folder} away") from error
-        differing = [
-            f"{name} is {stored.get(group, {}).get(name)!r} there, {value!r} asked"
-            for group, values in asked.items()
-            for name, value in values.items()
-            if stored.get(group, {}).get(name) != value
-        ]
-        if differing:
-            raise UserError(
-                f"{self.folder} holds another controller: {'; '.join(differing)}; give the same options or move it away"
-            )
-
-    def _seed_folder(self, seed: int) -> Path:
-        return self.folder / f"seed{seed}"
-
     def _stored_result(self, seed: int) -> SeedResult | None:
-        path = self._seed_folder(seed) / "result.json"
-        return SeedResult(**json.loads(path.read_text())) if path.exists() else None
+        return stored_result(self.run, self.skills.step, self.options, self.config, seed)
 
     def _train(self, seeds: list[int]) -> None:
         stop = StopRequest(self.progress)
@@ -175,7 +189,7 @@ class TaskRun:
             stop.restore()
 
     def _train_seed(self, seed: int, seeds_left: int, stop: StopRequest) -> None:
-        folder, plan = self._seed_folder(seed), self.plan
+        folder, plan = self.folder / f"seed{seed}", self.plan
         checkpoints = checkpoint.Checkpoints(folder, keep_last=1)
         try:
             state = self._start(seed, folder, checkpoints)

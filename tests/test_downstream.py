@@ -1,10 +1,6 @@
 """Controller over frozen skills: success, hindsight goals and losses against numpy; a toy task learned end to end."""
 
-import csv
 import dataclasses
-import json
-import os
-import signal
 
 import goal_helpers
 import jax
@@ -15,11 +11,11 @@ from brax.envs.base import State
 from goal_helpers import QUICK, ToyTask, perfect_skills
 from trainer_helpers import Walk
 
-from genda_mjx import controller, downstream, replay, task_run
+from envs import goals
+from genda_mjx import controller, downstream, replay
 from genda_mjx.config import UserError
 from genda_mjx.controller import MacroBatch
 from genda_mjx.downstream import MacroEpisode
-from genda_mjx.inspect_run import Skills
 
 # Distance to the goal after 0..8 env steps; radius 1, two steps a skill, so four skills an episode.
 TRACKS = {
@@ -168,22 +164,22 @@ def test_categorical_losses_against_numpy():
         targets={"critic": jax.tree.map(lambda x: x + 0.1, state.params["critic"])},
     )
     batch = random_batch(rng, rng.integers(0, 8, 16))
-    logits = lambda s: np.asarray(pi._actor.apply(state.params["actor"], s), np.float64)
-    values = lambda critic, s: np.asarray(pi._critic.apply(critic, s), np.float64)
+    logits = lambda s: np.asarray(jax.jit(pi._actor.apply)(state.params["actor"], s), np.float64)
+    values = lambda critic, s: np.asarray(jax.jit(pi._critic.apply)(critic, s), np.float64)
     softmax = lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True)
     p_next, p = softmax(logits(batch.seen_next)), softmax(logits(batch.seen))
 
     v_next = (p_next * (values(state.targets["critic"], batch.seen_next).min(0) - 0.3 * np.log(p_next))).sum(-1)
     target = batch.reward + 0.9 * (1 - batch.done) * v_next
-    np.testing.assert_allclose(pi.target(state, batch), target, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(pi.target)(state, batch), target, rtol=1e-4, atol=1e-5)
     assert (target[batch.done == 1] == 1).all()  # success ends the episode, nothing follows
 
     q = values(state.params["critic"], batch.seen)
     taken = q[:, np.arange(16), batch.action]
-    loss, _ = pi.critic_loss(state.params, batch, jnp.asarray(target))
+    loss, _ = jax.jit(pi.critic_loss)(state.params, batch, jnp.asarray(target))
     np.testing.assert_allclose(loss, 0.5 * ((taken - target) ** 2).mean(), rtol=1e-4)
 
-    loss, (actor, log_prob) = pi.policy_loss(state.params, state.params["critic"], batch)
+    loss, (actor, log_prob) = jax.jit(pi.policy_loss)(state.params, state.params["critic"], batch)
     np.testing.assert_allclose(actor, (p * (0.3 * np.log(p) - q.min(0))).sum(-1).mean(), rtol=1e-4)
     np.testing.assert_allclose(log_prob, (p * np.log(p)).sum(-1), rtol=1e-4)
     np.testing.assert_allclose(loss - actor, -np.log(0.3) * ((p * np.log(p)).sum(-1).mean() + 1.1), rtol=1e-4)
@@ -223,69 +219,6 @@ def test_skill_steps_must_divide_the_horizon():
     assert plan.macro_length == 8 and plan.iterations == 313 and plan.capacity == 313 * 8
 
 
-@pytest.fixture
-def toy(monkeypatch, tmp_path):
-    """toy(name, discrete, **options): TaskRun on the toy task in a folder, with skills that already work."""
-
-    def make(name: str = "run", discrete: bool = False, updates: int = 1, **changes) -> task_run.TaskRun:
-        agent = perfect_skills(discrete)
-        state = agent.init(None).replace(updates=jnp.int32(updates))
-        config = dataclasses.replace(goal_helpers.RUN, algo="diayn" if discrete else "genda")
-        monkeypatch.setattr(task_run, "read_run", lambda folder: config)
-        monkeypatch.setattr(task_run, "make_task", lambda body, task, **options: ToyTask(Walk(), **options))
-        monkeypatch.setattr(task_run, "load_skills", lambda folder, step, env, say: Skills(config, 77, agent, state))
-        options = task_run.TaskOptions("toy", radius=0.5)
-        cache = str(goal_helpers.CACHE)
-        return task_run.TaskRun(tmp_path / name, None, options, dataclasses.replace(QUICK, **changes), cache)
-
-    return make
-
-
-def rows_of(path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_controller_learns_reports_and_resumes(toy, monkeypatch, tmp_path):
-    result = toy("straight")(range(3, 4))
-    assert result["success"] >= 0.9 and result["success_std"] == 0 and result["per_seed"] == [result["success"]]
-    expected = {"env": "point", "algo": "genda", "step": 77, "task": "toy", "seeds": 1, "first_seed": 3, "radius": 0.5}
-    assert {name: result[name] for name in expected} == expected
-    folder = tmp_path / "straight" / "downstream" / "toy" / "77"
-    assert json.loads((folder / "result.json").read_text()) == result
-    assert {"metrics.csv", "result.json", "trajectories.png", "trajectories.npz", "checkpoints"} == {
-        path.name for path in (folder / "seed3").iterdir()
-    }
-    rows = rows_of(folder / "seed3" / "metrics.csv")
-    curve = [float(row["success"]) for row in rows if row["success"]]
-    warmup = np.mean([float(row["train_success"]) for row in rows[:4]])
-    assert len(rows) == 100 and len(curve) == 4 and curve[-1] == result["success"]
-    assert warmup < 0.6 < 0.9 <= curve[-1]
-
-    # Ctrl-C in the middle, then the same command again: the same rows, byte for byte.
-    write = task_run.MetricsCsv.write
-
-    def interrupt(self, row):
-        write(self, row)
-        if row["episodes"] == 240:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    monkeypatch.setattr(task_run.MetricsCsv, "write", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        toy("parts")(range(3, 4))
-    parts = tmp_path / "parts" / "downstream" / "toy" / "77"
-    assert len(rows_of(parts / "seed3" / "metrics.csv")) == 30 and not (parts / "result.json").exists()
-    monkeypatch.setattr(task_run.MetricsCsv, "write", write)
-    assert toy("parts")(range(3, 4)) == result
-    assert (parts / "seed3" / "metrics.csv").read_bytes() == (folder / "seed3" / "metrics.csv").read_bytes()
-
-    # A finished seed is not trained again; other options are refused with what differs.
-    monkeypatch.setattr(task_run.TaskRun, "_train", lambda self, seeds: pytest.fail("trained again"))
-    assert toy("parts")(range(3, 4)) == result
-    with pytest.raises(UserError, match="hidden is 64 there, 32 asked"):
-        toy("parts", hidden=32)(range(3, 4))
-
-
 def test_categorical_controller_learns():
     plan, agent, _, program = goal_helpers.build(dataclasses.replace(QUICK, macro_steps=3_840), discrete=True)
     skills, state = agent.init(None), program.init(jax.random.key(0))
@@ -297,12 +230,9 @@ def test_categorical_controller_learns():
     assert metrics["updates"] == 25 * (plan.iterations - plan.warmup_iterations)
 
 
-def test_mistakes(toy):
-    with pytest.raises(UserError, match="from the warm-up: no skills yet"):
-        toy(updates=0)
-    with pytest.raises(UserError, match=r"--controller.batch_size is 0; it must be greater than 0"):
-        toy(batch_size=0)
-    with pytest.raises(UserError, match=r"--controller.her_ratio is 1.5; it must lie in \[0, 1\]"):
-        toy(her_ratio=1.5)
-    with pytest.raises(UserError, match="--seeds is 0"):
-        toy()(range(0))
+def test_goal_tasks_can_be_moved():
+    near, far = (goals.make("point", "rs_rg", center=center) for center in (None, (50.0, -20.0)))
+    keys = jax.random.split(jax.random.key(0), 64)
+    (start, goal), (start_far, goal_far) = (jax.jit(jax.vmap(task.reset))(keys) for task in (near, far))
+    np.testing.assert_allclose(goal_far - goal, [[50, -20]] * 64, atol=1e-4)
+    np.testing.assert_allclose(start_far.info["position"] - start.info["position"], [[50, -20]] * 64, atol=1e-4)

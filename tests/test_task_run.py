@@ -1,0 +1,193 @@
+"""eval.py --task and --offsets: what they write and print, how they resume, how they complain."""
+
+import csv
+import dataclasses
+import json
+import os
+import signal
+
+import jax
+import jax.numpy as jnp
+import matplotlib.image
+import numpy as np
+import pytest
+from goal_helpers import CACHE, QUICK, RUN, ToyTask, perfect_skills
+from trainer_helpers import Walk
+
+import eval as command_line
+from envs import maze
+from genda_mjx import agents, checkpoint, entry, plots, task_run
+from genda_mjx.config import UserError
+from genda_mjx.inspect_run import Inspection, Skills
+from genda_mjx.program import TrainState
+
+
+@pytest.fixture
+def toy(monkeypatch, tmp_path):
+    """toy(name, discrete, **options): TaskRun on the toy task in a folder, with skills that already work."""
+
+    def make(name: str = "run", discrete: bool = False, updates: int = 1, **changes) -> task_run.TaskRun:
+        agent = perfect_skills(discrete)
+        state = agent.init(None).replace(updates=jnp.int32(updates))
+        config = dataclasses.replace(RUN, algo="diayn" if discrete else "genda")
+        for module in (task_run, command_line):
+            monkeypatch.setattr(module, "read_run", lambda folder: config)
+        monkeypatch.setattr(task_run, "make_task", lambda body, task, **options: ToyTask(Walk(), **options))
+        monkeypatch.setattr(task_run, "load_skills", lambda folder, step, env, say: Skills(config, 77, agent, state))
+        options = task_run.TaskOptions("toy", radius=0.5)
+        cache = str(CACHE)
+        return task_run.TaskRun(tmp_path / name, None, options, dataclasses.replace(QUICK, **changes), cache)
+
+    return make
+
+
+def rows_of(path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_controller_learns_reports_and_resumes(toy, monkeypatch, tmp_path, capsys):
+    result = toy("straight")(range(3, 4))
+    assert result["success"] >= 0.9 and result["success_std"] == 0 and result["per_seed"] == [result["success"]]
+    expected = {"env": "point", "algo": "genda", "step": 77, "task": "toy", "seeds": 1, "first_seed": 3, "radius": 0.5}
+    assert {name: result[name] for name in expected} == expected
+    folder = tmp_path / "straight" / "downstream" / "toy" / "77"
+    assert json.loads((folder / "result.json").read_text()) == result
+    assert {"metrics.csv", "result.json", "trajectories.png", "trajectories.npz", "checkpoints"} == {
+        path.name for path in (folder / "seed3").iterdir()
+    }
+    rows = rows_of(folder / "seed3" / "metrics.csv")
+    curve = [float(row["success"]) for row in rows if row["success"]]
+    warmup = np.mean([float(row["train_success"]) for row in rows[:4]])
+    assert len(rows) == 70 and len(curve) == 3 and curve[-1] == result["success"]
+    assert warmup < 0.6 < 0.9 <= curve[-1]
+
+    capsys.readouterr()
+    flags = [f"--controller.{name}={value}" for name, value in dataclasses.asdict(QUICK).items()]
+    toy("straight")  # patches what the command line calls
+    call(monkeypatch, "--ckpt", str(tmp_path / "straight"), "--task", "toy", "--radius", "0.5", "--seed", "3",
+         "--seeds", "1", *flags)  # fmt: skip
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
+
+    # Ctrl-C in the middle, then the same command again: the same rows, byte for byte.
+    write = task_run.MetricsCsv.write
+
+    def interrupt(self, row):
+        write(self, row)
+        if row["episodes"] == 240:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(task_run.MetricsCsv, "write", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        toy("parts")(range(3, 4))
+    parts = tmp_path / "parts" / "downstream" / "toy" / "77"
+    assert len(rows_of(parts / "seed3" / "metrics.csv")) == 30 and not (parts / "result.json").exists()
+    monkeypatch.setattr(task_run.MetricsCsv, "write", write)
+    assert toy("parts")(range(3, 4)) == result
+    assert (parts / "seed3" / "metrics.csv").read_bytes() == (folder / "seed3" / "metrics.csv").read_bytes()
+
+    # A finished seed is not trained again; other options are refused with what differs.
+    monkeypatch.setattr(task_run.TaskRun, "_train", lambda self, seeds: pytest.fail("trained again"))
+    assert toy("parts")(range(3, 4)) == result
+    with pytest.raises(UserError, match="hidden is 64 there, 32 asked"):
+        toy("parts", hidden=32)(range(3, 4))
+
+
+def test_mistakes(toy):
+    with pytest.raises(UserError, match="from the warm-up: no skills yet"):
+        toy(updates=0)
+    with pytest.raises(UserError, match=r"--controller.batch_size is 0; it must be greater than 0"):
+        toy(batch_size=0)
+    with pytest.raises(UserError, match=r"--controller.her_ratio is 1.5; it must lie in \[0, 1\]"):
+        toy(her_ratio=1.5)
+    with pytest.raises(UserError, match="--seeds is 0"):
+        toy()(range(0))
+
+
+MAZE = """\
+.G.
+##.
+.S.
+"""
+
+
+@pytest.fixture(scope="module")
+def point_run(tmp_path_factory):
+    """A run of the point body as if it had learned: a fresh agent with one update, and no replay."""
+    folder = tmp_path_factory.mktemp("point") / "run"
+    folder.mkdir()
+    agent = agents.make(RUN, agents.Sizes(4, 2))
+    state = jax.jit(agent.init)(jax.random.key(0)).replace(updates=jnp.int32(1))
+    (folder / "config.json").write_text(RUN.to_json())
+    checkpoints = checkpoint.Checkpoints(folder)
+    checkpoints.save(1200, TrainState(state, {"none": jnp.zeros(1)}, jax.random.key(1), jnp.int32(3)), RUN)
+    checkpoints.close()
+    return folder
+
+
+def call(monkeypatch, *arguments: str) -> None:
+    """eval.py in this process."""
+    monkeypatch.setattr("sys.argv", ["eval.py", "--compile_cache", str(CACHE), *arguments])
+    entry.main(command_line.main)
+
+
+@pytest.mark.slow
+def test_command_line_on_a_maze_file(point_run, tmp_path, monkeypatch, capsys):
+    (tmp_path / "corner.txt").write_text(MAZE)
+    small = ["--controller_preset", "small", "--controller.macro_steps", "600", "--controller.hidden", "16",
+             "--controller.gradient_steps", "2", "--controller.warmup_episodes", "8"]  # fmt: skip
+    task = ["--ckpt", str(point_run), "--task", "maze", "--maze", str(tmp_path / "corner.txt"), "--separation", "1"]
+    call(monkeypatch, *task, "--seeds", "2", *small)
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (answer["env"], answer["algo"], answer["task"], answer["seeds"]) == ("point", "genda", "maze", 2)
+    assert answer["success"] == np.mean(answer["per_seed"]) and answer["success_std"] == np.std(answer["per_seed"])
+    folder = point_run / "downstream" / "maze_corner" / "1200"
+    played = np.load(folder / "seed1" / "trajectories.npz")
+    assert played["path"].shape == (48, 501, 2) and played["success"].mean() == answer["per_seed"][1]
+    np.testing.assert_array_equal(played["goal"], [[1.0, 2.0]] * 48)
+    assert (folder / "seed1" / "trajectories.png").stat().st_size > 5000
+    (tmp_path / "corner.txt").write_text(MAZE.replace("##.", "#.."))
+    with pytest.raises(SystemExit):
+        call(monkeypatch, *task, "--seeds", "2", *small)
+    assert "holds another controller: maze is" in capsys.readouterr().err
+
+
+def test_mistakes_on_the_command_line(point_run, tmp_path, monkeypatch, capsys):
+    (tmp_path / "bad.txt").write_text("S.x\n..G\n")
+    ckpt = ["--ckpt", str(point_run)]
+    for arguments, complaint in {
+        ("--task", "fly", *ckpt): "point has no task 'fly'",
+        ("--task", "maze", "--maze", str(tmp_path / "bad.txt"), *ckpt): "line 1, column 3: unknown character 'x'",
+        ("--task", "maze", "--maze", str(tmp_path / "none.txt"), *ckpt): "cannot read the maze",
+        ("--task", "maze_easy", "--goal_center", "9", "9", *ckpt): "center means nothing in task maze_easy",
+        ("--task", "fs_rg", "--ckpt", str(tmp_path / "none")): "does not exist",
+        ("--task", "fs_rg", "--ckpt", str(tmp_path)): "not a run folder",
+        ("--task", "fs_rg", "--offset", "1", "2", *ckpt): "--goal_center X Y",
+        ("--radius", "2", *ckpt): "--radius belongs to a task",
+        ("--offsets", "-3", *ckpt): "distances in metres",
+    }.items():
+        with pytest.raises(SystemExit) as stop:
+            call(monkeypatch, *arguments)
+        error = capsys.readouterr().err
+        assert stop.value.code == 2 and complaint in error and error.count("\n") == 1, error
+
+
+def test_offsets_table(point_run):
+    result = Inspection(point_run, None, 6, 0, str(CACHE))(distances=(0.0, 20.0))
+    none, far = result["offsets"]
+    assert none["consistency"] == pytest.approx(1) and none["coverage"] == result["coverage"]
+    assert far["distance"] == 20 and far["consistency_min"] <= far["consistency"] <= 1 and far["coverage"] > 0
+    assert json.loads((point_run / "eval" / "result_1200_offsets.json").read_text()) == result
+
+
+def test_trajectories_are_drawn_over_the_walls(tmp_path):
+    layout = maze.parse(MAZE, 1.0, "corner")
+    line = np.linspace(layout.start_xy, layout.goal_xy, 9)[None]
+    inside = {}
+    for name, walls in (("open", ()), ("walled", layout.walls)):
+        plots.goal_trajectories(
+            tmp_path / f"{name}.png", "", line, layout.goal_xy[None], np.array([True]), 0.3, walls
+        )  # fmt: skip
+        pixels = matplotlib.image.imread(tmp_path / f"{name}.png")
+        inside[name] = (np.abs(pixels[..., :3] - 0.6).max(-1) < 0.01).sum()
+    assert inside["open"] < 1000 < 20_000 < inside["walled"]  # grey area
