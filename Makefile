@@ -18,8 +18,9 @@ demo: $(READY)
 	rm -rf runs/demo
 	$(BIN)/python train.py --env point --preset small --out runs/demo
 
+# Two workers: compiling is most of the time and uses one core. A file stays on one worker, so that it shares its bodies.
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
