@@ -158,7 +158,7 @@ def test_metadata_tells_where_a_checkpoint_comes_from(toy):
     run = toy("run", total_steps=80)
     checkpoints = checkpoint.Checkpoints(run, read_only=True)
     metadata = checkpoints._orbax.checkpointables_metadata(80).custom_metadata
-    assert metadata["schema"] == 1 and metadata["versions"]["jax"] == jax.__version__
+    assert metadata["schema"] == checkpoint.SCHEMA and metadata["versions"]["jax"] == jax.__version__
     assert '"hidden": 16' in metadata["config"]
     checkpoints.close()
 
