@@ -54,19 +54,17 @@ def common(curves: list[Curve]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def table(found: dict[str, list[Curve]]) -> str:
-    """Coverage at the last step that all seeds of a variant have reached."""
-    lines = [
-        "| variant | seeds | steps | bins, mean | std | each seed | random policy |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    """Coverage at the last step that all seeds of a variant have reached, and over its last three evaluations."""
+    names = ["variant", "seeds", "steps", "bins, mean", "std", "each seed", "last three evaluations", "random policy"]
+    lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, curves in found.items():
         steps, coverage = common(curves)
         if not len(steps):
             continue
-        last, random = coverage[:, -1], np.mean([curve.random for curve in curves])
-        each = ", ".join(map(str, last))
+        last, recent, random = coverage[:, -1], coverage[:, -3:].mean(), np.mean([curve.random for curve in curves])
         lines.append(
-            f"| {name} | {len(curves)} | {steps[-1]:,} | {last.mean():.0f} | {last.std():.0f} | {each} | {random:.0f} |"
+            f"| {name} | {len(curves)} | {steps[-1]:,} | {last.mean():.0f} | {last.std():.0f} | "
+            f"{', '.join(map(str, last))} | {recent:.1f} | {random:.0f} |"
         )
     return "\n".join(lines)
 

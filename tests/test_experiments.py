@@ -64,7 +64,7 @@ def test_table_is_mean_and_spread_at_the_last_common_step(tmp_path):
     steps, coverage = draw.common(found["genda"])
     np.testing.assert_array_equal(steps, [100, 200])
     np.testing.assert_array_equal(coverage, [[10, 20], [12, 30]])
-    assert "| genda | 2 | 200 | 25 | 5 | 20, 30 | 5 |" in draw.table(found)
-    assert "| metra | 1 | 100 | 7 | 0 | 7 | 5 |" in draw.table(found)
+    assert "| genda | 2 | 200 | 25 | 5 | 20, 30 | 18.0 | 5 |" in draw.table(found)
+    assert "| metra | 1 | 100 | 7 | 0 | 7 | 7.0 | 5 |" in draw.table(found)
     with pytest.raises(UserError, match="no evaluation"):
         draw.draw(tmp_path / "metra-seed0" / "seed_4")
