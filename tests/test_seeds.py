@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from conftest import raw_env
-from trainer_helpers import build, tiny
+from trainer_helpers import Walk, build, tiny
 
 from genda_mjx import inspect_run, loop, program
 from genda_mjx.config import UserError, locate
@@ -50,20 +50,21 @@ def test_two_axes_of_copies_step_like_one():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), fold(plain), nested)
 
 
-def test_each_seed_has_its_folder_and_resumes(tmp_path):
-    config = tiny(env="point", num_seeds=2, seed=5, out=str(tmp_path / "run"), num_envs=2, total_steps=1600,
-                  buffer_size=1600, utd=0.01, warmup_episodes=2, checkpoint_every=800, eval_every=800)  # fmt: skip
+def test_each_seed_has_its_folder_and_resumes(tmp_path, monkeypatch):
+    for module in (loop, inspect_run):
+        monkeypatch.setattr(module, "make_env", lambda name: Walk())
+    config = tiny(num_seeds=2, seed=5, out=str(tmp_path / "run"), total_steps=160, checkpoint_every=80, eval_every=80)
     loop.Training(config)()
     straight = [(tmp_path / "run" / f"seed_{seed}" / "metrics.csv").read_text() for seed in (5, 6)]
     assert straight[0] != straight[1]
     for seed, text in zip((5, 6), straight, strict=True):
         rows = list(csv.DictReader(text.splitlines()))
-        assert [row["step"] for row in rows] == ["400", "800", "1200", "1600"] and int(rows[-1]["coverage"]) > 0
-        assert (tmp_path / "run" / f"seed_{seed}" / "plots" / "trajectories_1600.png").exists()
+        assert [row["step"] for row in rows] == ["40", "80", "120", "160"] and int(rows[-1]["coverage"]) > 0
+        assert (tmp_path / "run" / f"seed_{seed}" / "plots" / "trajectories_160.png").exists()
 
-    half = dataclasses.replace(config, out=str(tmp_path / "half"), total_steps=800)
+    half = dataclasses.replace(config, out=str(tmp_path / "half"), total_steps=80)
     loop.Training(half)()
-    loop.Training(dataclasses.replace(half, resume=True, total_steps=1600))()
+    loop.Training(dataclasses.replace(half, resume=True, total_steps=160))()
     assert [(tmp_path / "half" / f"seed_{seed}" / "metrics.csv").read_text() for seed in (5, 6)] == straight
 
     with pytest.raises(UserError, match=r"holds 2 seeds; choose one of .*seed_5"):
