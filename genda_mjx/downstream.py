@@ -23,7 +23,7 @@ from genda_mjx.agents import Agent, AgentState
 from genda_mjx.agents.base import Metrics
 from genda_mjx.config import UserError
 from genda_mjx.controller import Controller, ControllerConfig, MacroBatch
-from genda_mjx.program import TrainState
+from genda_mjx.program import TrainState, learn
 from genda_mjx.replay import EpisodeRing
 
 
@@ -111,22 +111,6 @@ def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent,
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), episodes)
         return TrainState(state, replay.empty(one, plan.capacity), key_run, jnp.zeros((), jnp.int32))
 
-    def learn(state: AgentState, ring: EpisodeRing, key: Array) -> tuple[AgentState, Metrics]:
-        """Gradient steps, each on its own batch; metrics are means over them."""
-
-        def step(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
-            key_batch, key_update = jax.random.split(key)
-            batch = sample_batch(ring, key_batch, config.batch_size, config.her_ratio, task.radius)
-            return controller.update(state, batch, key_update)
-
-        state, metrics = jax.lax.scan(step, state, jax.random.split(key, config.gradient_steps))
-        return state, jax.tree.map(jnp.mean, metrics)
-
-    def wait(state: AgentState, ring: EpisodeRing, key: Array) -> tuple[AgentState, Metrics]:
-        """Warm-up: no gradient steps, so no metrics."""
-        metrics = jax.eval_shape(learn, state, ring, key)[1]
-        return state, jax.tree.map(lambda m: jnp.full(m.shape, jnp.nan, m.dtype), metrics)
-
     def iterate(state: TrainState, skills: AgentState) -> tuple[TrainState, Metrics]:
         """One iteration: N episodes -> insert -> scan(sample, hindsight, update)."""
         with jax.default_matmul_precision("highest"):
@@ -134,7 +118,13 @@ def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent,
             warmup = state.iteration < plan.warmup_iterations
             episodes, valid = collect(state.agent, skills, key_collect, warmup)
             ring = replay.insert(state.ring, episodes, valid)
-            learned, metrics = jax.lax.cond(warmup, wait, learn, state.agent, ring, key_learn)
+
+            def update(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
+                key_batch, key_update = jax.random.split(key)
+                batch = sample_batch(ring, key_batch, config.batch_size, config.her_ratio, task.radius)
+                return controller.update(state, batch, key_update)
+
+            learned, metrics = learn(update, state.agent, key_learn, config.gradient_steps, warmup)
         metrics |= {
             "train_success": episodes.success.mean(),
             "valid_episodes": ring.count,

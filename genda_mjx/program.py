@@ -68,29 +68,19 @@ def make(config: Config, schedule: Schedule, env: Env, agent: Agent) -> Program:
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), episodes)
         return TrainState(agent_state, replay.empty(one, schedule.capacity), key_run, jnp.zeros((), jnp.int32))
 
-    def learn(agent_state: AgentState, ring: EpisodeRing, key: Array) -> tuple[AgentState, Metrics]:
-        """Gradient steps, each on its own batch; metrics are means over them."""
-
-        def step(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
-            key_batch, key_update = jax.random.split(key)
-            batch = sample_batch(ring, key_batch, config.batch_size, config.max_horizon)
-            return agent.update(state, batch, key_update)
-
-        agent_state, metrics = jax.lax.scan(step, agent_state, jax.random.split(key, schedule.updates_per_iteration))
-        return agent_state, jax.tree.map(jnp.mean, metrics)
-
-    def wait(agent_state: AgentState, ring: EpisodeRing, key: Array) -> tuple[AgentState, Metrics]:
-        """Warm-up: no gradient steps, so no metrics."""
-        metrics = jax.eval_shape(learn, agent_state, ring, key)[1]
-        return agent_state, jax.tree.map(lambda m: jnp.full(m.shape, jnp.nan, m.dtype), metrics)
-
     def iterate(state: TrainState) -> tuple[TrainState, Metrics]:
         """One iteration: rollout -> insert -> scan(sample, relabel, update)."""
         key, key_collect, key_learn = jax.random.split(state.key, 3)
         warmup = state.iteration < schedule.warmup_iterations
         episodes, valid = collect(env, agent, state.agent, key_collect, config.num_envs, warmup)
         ring = replay.insert(state.ring, episodes, valid)
-        agent_state, metrics = jax.lax.cond(warmup, wait, learn, state.agent, ring, key_learn)
+
+        def update(agent_state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
+            key_batch, key_update = jax.random.split(key)
+            batch = sample_batch(ring, key_batch, config.batch_size, config.max_horizon)
+            return agent.update(agent_state, batch, key_update)
+
+        agent_state, metrics = learn(update, state.agent, key_learn, schedule.updates_per_iteration, warmup)
         metrics |= {"valid_episodes": ring.count, "failed_episodes": ring.rejected, "updates": agent_state.updates}
         return TrainState(agent_state, ring, key, state.iteration + 1), metrics
 
@@ -113,6 +103,26 @@ def make(config: Config, schedule: Schedule, env: Env, agent: Agent) -> Program:
             return jax.lax.fori_loop(0, n, body, (state, rows))
 
     return Program(jax.jit(init), jax.jit(run, donate_argnums=0))
+
+
+def learn(
+    update: Callable[[AgentState, Array], tuple[AgentState, Metrics]], state: AgentState, key: Array, count: int,
+    warmup: Array,
+) -> tuple[AgentState, Metrics]:  # fmt: skip
+    """`count` gradient steps update(state, key), each on its own batch, and the means of their metrics.
+
+    None of them in the warm-up, where metrics are NaN.
+    """
+
+    def steps(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
+        state, metrics = jax.lax.scan(update, state, jax.random.split(key, count))
+        return state, jax.tree.map(jnp.mean, metrics)
+
+    def wait(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
+        metrics = jax.eval_shape(steps, state, key)[1]
+        return state, jax.tree.map(lambda m: jnp.full(m.shape, jnp.nan, m.dtype), metrics)
+
+    return jax.lax.cond(warmup, wait, steps, state, key)
 
 
 def seed_keys(config: Config) -> Array:
