@@ -29,6 +29,11 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.physics
 	$(BIN)/python -m benchmarks.fidelity
 	$(BIN)/python -m benchmarks.learner
+	$(BIN)/python -m benchmarks.scaling
+	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.seeds
+	$(BIN)/python -m benchmarks.mazes
+	$(BIN)/python -m benchmarks.roofline
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

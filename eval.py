@@ -13,7 +13,7 @@ import tyro
 
 from genda_mjx import entry
 from genda_mjx.config import UserError
-from genda_mjx.controller import PRESETS, ControllerConfig
+from genda_mjx.controller import PRESETS, ControllerConfig, matching_preset
 from genda_mjx.inspect_run import Inspection, read_run
 from genda_mjx.task_run import TaskOptions, TaskRun
 
@@ -36,7 +36,7 @@ class Options:
     # Downstream task
     goal: Annotated[TaskOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=TaskOptions)
     seeds: int = 4  # controllers to train, one after another
-    controller_preset: Literal["paper", "small"] | None = None  # None: the preset that the run was made with
+    controller_preset: Literal["paper", "small"] | None = None  # None: small for a run made with --preset small
     controller: ControllerConfig = dataclasses.field(default_factory=ControllerConfig)
 
 
@@ -51,7 +51,7 @@ def parse(arguments: list[str] | None = None) -> Options:
         return first
     if first.offset is not None or first.offsets:
         raise UserError("--offset and --offsets are for coverage; move a task with --goal_center X Y")
-    preset = first.controller_preset or read_run(first.ckpt).preset
+    preset = first.controller_preset or matching_preset(read_run(first.ckpt).preset)
     start = dataclasses.replace(first, controller_preset=preset, controller=PRESETS[preset])
     return tyro.cli(flags, args=arguments, default=start)
 

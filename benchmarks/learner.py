@@ -140,10 +140,12 @@ def iteration(options: Options) -> None:
 
     inserting = seconds_each(put, options.seconds / 4)
     full = put()
+    places = replay.places(full)
 
     def learn(state: agents.AgentState, key: jax.Array) -> agents.AgentState:
         def step(s: agents.AgentState, key: jax.Array) -> tuple[agents.AgentState, None]:
-            return agent.update(s, program.sample_batch(full, key, config.batch_size, config.max_horizon), key)[0], None
+            batch = program.sample_batch(full, places, key, config.batch_size, config.max_horizon)
+            return agent.update(s, batch, key)[0], None
 
         return jax.lax.scan(step, state, jax.random.split(key, plan.updates_per_iteration))[0]
 

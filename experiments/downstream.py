@@ -206,7 +206,7 @@ def print_cost(grid: list[Cell], config: ControllerConfig) -> None:
 def main() -> None:
     options, flags = tyro.cli(Options, return_unknown_args=True)
     table = select(options)
-    config = PRESETS[options.controller_preset or options.preset]
+    config = PRESETS[options.controller_preset or controller.matching_preset(options.preset)]
     if options.macro_steps:
         config = dataclasses.replace(config, macro_steps=options.macro_steps)
     controller.validate(config)

@@ -5,19 +5,19 @@ moment keeps the previous one. The layout of every array is kept beside it and c
 """
 
 import platform
-import zlib
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from genda_mjx.config import Config, UserError
 from genda_mjx.program import TrainState
 
-SCHEMA = 2  # raise when old checkpoints can no longer be read
+SCHEMA = 3  # raise when old checkpoints can no longer be read
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "brax", "mujoco", "mujoco-mjx", "dm_control")
 
 
@@ -32,24 +32,57 @@ def layout(tree: Any) -> dict[str, str]:
 
 
 def checksums(tree: Any) -> dict[str, int]:
-    """Path of every array -> CRC of its bytes; Orbax notices a missing or short file, but not a flipped bit."""
-    leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {jax.tree_util.keystr(path): zlib.crc32(np.ascontiguousarray(leaf).data) for path, leaf in leaves}
+    """Path of every array -> a sum over its bits; Orbax notices a missing or short file, but not a flipped bit."""
+    leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(_checksums(tree)))
+    return {jax.tree_util.keystr(path): int(value) for path, value in leaves}
+
+
+@jax.jit
+def _checksums(tree: Any) -> Any:
+    """Computed where the arrays are, so that it is the same however they are split over devices and processes."""
+    return jax.tree.map(checksum, tree)
+
+
+def checksum(x: jax.Array) -> jax.Array:
+    """uint32, the sum modulo 2^32 of one scrambled number an element, made of its bits and its place."""
+    if x.dtype == bool:
+        x = x.astype(jnp.uint8)
+    if x.ndim == 0:
+        x = x[None]
+
+    def add(total: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+        number, values = row
+        bits = jax.lax.bitcast_convert_type(values, f"uint{8 * x.dtype.itemsize}").astype(jnp.uint32)
+        place = jnp.arange(values.size, dtype=jnp.uint32).reshape(values.shape)
+        return total + scramble(bits + scramble(place + scramble(number))).sum(dtype=jnp.uint32), None
+
+    # Row by row: XLA would write out the numbers of the whole array before it adds them.
+    return jax.lax.scan(add, jnp.uint32(0), (jnp.arange(len(x), dtype=jnp.uint32), x))[0]
+
+
+def scramble(x: jax.Array) -> jax.Array:
+    """A bijection of uint32 in which every bit depends on all (the lowbias32 hash of C. Wellons)."""
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+    return x ^ (x >> 16)
 
 
 def split(state: TrainState) -> dict[str, Any]:
     """TrainState -> items of a checkpoint. Keys are stored as their words, which any version can read."""
     key = jax.random.key_data(state.key) if isinstance(state.key, jax.Array) else abstract_key_data(state.key)
-    return {"learner": {"agent": state.agent, "key": key, "iteration": state.iteration}, "replay": state.ring}
+    items = {"learner": {"agent": state.agent, "key": key, "iteration": state.iteration}, "replay": state.ring}
+    return items if state.flight is None else items | {"flight": state.flight}
 
 
 def abstract_key_data(key: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-    return jax.eval_shape(jax.random.key_data, key)
+    data = jax.eval_shape(jax.random.key_data, key)
+    return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=key.sharding)
 
 
 def join(items: dict[str, Any]) -> TrainState:
     learner = items["learner"]
-    return TrainState(learner["agent"], items["replay"], jax.random.wrap_key_data(learner["key"]), learner["iteration"])
+    key = jax.random.wrap_key_data(learner["key"])
+    return TrainState(learner["agent"], items["replay"], key, learner["iteration"], items.get("flight"))
 
 
 class Checkpoints:
@@ -97,7 +130,7 @@ class Checkpoints:
         self._orbax.close()
 
     def load(self, step: int | None, abstract: TrainState) -> TrainState:
-        """The whole state, as `abstract` (shapes) says it must be."""
+        """The whole state, as `abstract` (shapes) says it must be, on the devices that it names (else on the first)."""
         return join(self._load(step, split(abstract)))
 
     def load_agent(self, step: int | None, abstract: TrainState) -> Any:
@@ -135,7 +168,8 @@ class Checkpoints:
             more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
             raise UserError(f"{path} does not fit this run: {'; '.join(differing[:3])}{more}")
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        placed = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=here), abstract)
+        place = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or here)
+        placed = jax.tree.map(place, abstract)
         try:
             loaded = self._orbax.load_checkpointables(step, placed)
         except Exception as error:

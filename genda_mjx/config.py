@@ -1,6 +1,7 @@
 """Every option of a run: one flat dataclass that is also the command line, and the presets as data.
 
-Letters used in all docstrings: N envs, T steps an episode, B batch, C ring capacity (episodes), d skill dimension.
+Letters used in all docstrings: N envs, in G cohorts of M (N = M where there is one), T steps an episode, B batch,
+C ring capacity (episodes), d skill dimension.
 """
 
 import dataclasses
@@ -17,24 +18,32 @@ class UserError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Discover skills without reward. Defaults are the paper's; `--preset small` is sized for a CPU."""
+    """Discover skills without reward. Defaults are the paper's; `--preset small` is sized for a CPU, `--preset
+    accelerator` for thousands of envs on GPUs or TPUs."""
 
     env: str = "point"  # body: point, fish, quadruped, humanoid or dog
     algo: str = "genda"  # agent: genda, metra, csf, diayn or cic
-    preset: Literal["paper", "small"] = "paper"  # small: narrower, shorter, higher learning rate; flags still win
+    preset: Literal["paper", "small", "accelerator"] = "paper"  # where the defaults come from; flags still win
     seed: int = 0  # seeds everything: networks, resets, skills, batches
     num_seeds: int = 1  # runs with seeds seed, seed + 1, ... vmapped in one program, each with its own folder seed_<k>
     out: str = ""  # run folder; empty means runs/<env>, or runs/<env>_<algo> for a baseline
     resume: bool = False  # continue the run in --out, bit for bit
 
-    # Schedule: one iteration is num_envs episodes and round(num_envs * T * utd) updates.
+    # Schedule: one iteration is M = num_envs / cohorts episodes and round(M * T * utd) updates.
     total_steps: int = 10_000_000  # environment steps (agent steps, after action repeat) over all envs
     num_envs: int = 2  # N, episodes collected side by side
     utd: float = 0.5  # gradient steps per environment step
+    cohorts: int = 1  # G, groups of envs whose episodes end in turn: an iteration is then T/G steps of all envs
     batch_size: int = 256  # B, transitions per gradient step
     buffer_size: int = 1_000_000  # replay capacity in transitions, rounded down to whole iterations
     warmup_episodes: int = 100  # random-action episodes before learning, rounded up to whole iterations
     iterations_per_dispatch: int = 1  # iterations that run on the device before the host looks again
+
+    # Devices: num_envs, batch_size and buffer_size are totals over all of them
+    num_devices: int = 0  # of this machine; 0 takes all
+    coordinator: str = ""  # HOST:PORT of process 0 where nothing else tells (TPU pods and Slurm do); with the next two
+    num_processes: int = 0  # how many there are
+    process_id: int = -1  # which of them this is
 
     # Networks
     hidden: int = 1024  # width of both hidden layers, all networks
@@ -124,11 +133,29 @@ SMALL_ENV: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+# Thousands of envs. The reasons are in docs/performance.md: sampled transitions per step (utd * batch_size = 64) stay
+# near the paper's 128, in fewer and larger updates, and cohorts keep the policy fresh.
+ACCELERATOR: dict[str, Any] = {
+    "num_envs": 2048,
+    "cohorts": 8,
+    "batch_size": 4096,
+    "utd": 1 / 64,
+    "learning_rate": 3e-4,
+    "warmup_episodes": 256,
+    "buffer_size": 4_096_000,
+    "total_steps": 50_000_000,
+    "eval_every": 1_024_000,
+    "checkpoint_every": 4_096_000,
+}
+
 # Fields that may differ from the stored run when it continues; all others decide what is computed.
 RESUMABLE = frozenset(
     {"out", "resume", "total_steps", "checkpoint_every", "keep_last", "keep_every", "wandb", "tensorboard",
-     "compile_cache", "iterations_per_dispatch", "eval_every"}
+     "compile_cache", "iterations_per_dispatch", "eval_every", "num_devices", "coordinator", "num_processes",
+     "process_id"}
 )  # fmt: skip
+# Of those, what belongs to one start of a run and not to the run: not stored with it.
+OF_A_START = ("resume", "num_devices", "coordinator", "num_processes", "process_id")
 
 
 def preset(env: str, name: str, algo: str = "genda") -> Config:
@@ -136,6 +163,8 @@ def preset(env: str, name: str, algo: str = "genda") -> Config:
     values = {"env": env, "algo": algo, "preset": name} | ENV_PRESETS.get(env, {}) | ALGO_PRESETS.get(algo, {})
     if name == "small":
         values |= SMALL | SMALL_ENV.get(env, {})
+    if name == "accelerator":
+        values |= ACCELERATOR
     return Config(**values)
 
 
@@ -183,6 +212,11 @@ def locate(folder: Path) -> tuple[Path, int]:
     return folder, 0
 
 
+def without_start(config: Config) -> Config:
+    """What is stored with a run."""
+    return dataclasses.replace(config, **{name: getattr(Config, name) for name in OF_A_START})
+
+
 def read_config(run: Path) -> Config:
     """The config that a run folder was made with."""
     path = run / "config.json"
@@ -206,9 +240,9 @@ def differences(stored: Config, asked: Config) -> list[str]:
 
 def validate(config: Config) -> None:
     """Ranges that can be checked without an environment."""
-    positive = ("num_envs", "num_seeds", "total_steps", "batch_size", "hidden", "skill_dim", "cib_dim", "buffer_size",
-                "utd", "learning_rate", "eval_episodes", "max_horizon", "iterations_per_dispatch", "keep_last",
-                "gate_planes", "initial_lambda", "initial_alpha", "gate_learning_rate")  # fmt: skip
+    positive = ("num_envs", "cohorts", "num_seeds", "total_steps", "batch_size", "hidden", "skill_dim", "cib_dim",
+                "buffer_size", "utd", "learning_rate", "eval_episodes", "max_horizon", "iterations_per_dispatch",
+                "keep_last", "gate_planes", "initial_lambda", "initial_alpha", "gate_learning_rate")  # fmt: skip
     for name in positive:
         if not getattr(config, name) > 0:
             raise UserError(f"--{name} is {getattr(config, name)}; it must be greater than 0")

@@ -56,6 +56,11 @@ PRESETS: dict[str, ControllerConfig] = {
 }
 
 
+def matching_preset(run: str) -> str:
+    """The controller's preset for a run made with --preset `run`."""
+    return run if run in PRESETS else "paper"
+
+
 def validate(config: ControllerConfig) -> None:
     may_be_zero = ("warmup_episodes", "her_ratio", "discount", "entropy_share")
     for field in dataclasses.fields(config):

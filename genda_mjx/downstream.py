@@ -24,7 +24,7 @@ from genda_mjx.agents.base import Metrics
 from genda_mjx.config import UserError
 from genda_mjx.controller import Controller, ControllerConfig, MacroBatch
 from genda_mjx.program import TrainState, learn
-from genda_mjx.replay import EpisodeRing
+from genda_mjx.replay import EpisodeRing, Places
 
 
 @flax.struct.dataclass
@@ -109,7 +109,8 @@ def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent,
         skills = jax.eval_shape(agent.init, key)
         episodes, _ = jax.eval_shape(collect, state, skills, key, jnp.zeros((), bool))
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), episodes)
-        return TrainState(state, replay.empty(one, plan.capacity), key_run, jnp.zeros((), jnp.int32))
+        ring = replay.empty(one, plan.capacity, config.num_episodes)
+        return TrainState(state, ring, key_run, jnp.zeros((), jnp.int32))
 
     def iterate(state: TrainState, skills: AgentState) -> tuple[TrainState, Metrics]:
         """One iteration: N episodes -> insert -> scan(sample, hindsight, update)."""
@@ -118,16 +119,17 @@ def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent,
             warmup = state.iteration < plan.warmup_iterations
             episodes, valid = collect(state.agent, skills, key_collect, warmup)
             ring = replay.insert(state.ring, episodes, valid)
+            places = replay.places(ring)
 
             def update(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
                 key_batch, key_update = jax.random.split(key)
-                batch = sample_batch(ring, key_batch, config.batch_size, config.her_ratio, task.radius)
+                batch = sample_batch(ring, places, key_batch, config.batch_size, config.her_ratio, task.radius)
                 return controller.update(state, batch, key_update)
 
             learned, metrics = learn(update, state.agent, key_learn, config.gradient_steps, warmup)
         metrics |= {
             "train_success": episodes.success.mean(),
-            "valid_episodes": ring.count,
+            "valid_episodes": places.count,
             "failed_episodes": ring.rejected,
             "updates": learned.updates,
         }
@@ -198,7 +200,9 @@ def play(
     return episode, path, last.info["failed"] & ~end.reached
 
 
-def sample_batch(ring: EpisodeRing, key: Array, batch: int, her_ratio: float, radius: float) -> MacroBatch:
+def sample_batch(
+    ring: EpisodeRing, places: Places, key: Array, batch: int, her_ratio: float, radius: float
+) -> MacroBatch:
     """B macro transitions of valid episodes; a share of them with a hindsight goal.
 
     Such a goal is the position after one of the macro steps t..length-1 ("future"), and success is judged by it at the
@@ -206,15 +210,15 @@ def sample_batch(ring: EpisodeRing, key: Array, batch: int, her_ratio: float, ra
     """
     key_episode, key_time, key_share, key_later = jax.random.split(key, 4)
     episodes: MacroEpisode = ring.episodes
-    place = replay.sample_episodes(ring, key_episode, batch)
-    length, success = episodes.length[place], episodes.success[place]
+    place = replay.sample_episodes(places, key_episode, batch)
+    length, success = replay.flat(episodes.length)[place], replay.flat(episodes.success)[place]
     t = jax.random.randint(key_time, (batch,), 0, length)
     later = jax.random.randint(key_later, (batch,), t + 1, length + 1)
     position_next, hindsight = replay.rows(episodes.positions, place, jnp.stack([t + 1, later]))
     s, s_next = replay.rows(episodes.observations, place, jnp.stack([t, t + 1]))
     (action,) = replay.rows(episodes.actions, place, t[None])
     relabel = jax.random.uniform(key_share, (batch,)) < her_ratio
-    goal = jnp.where(relabel[:, None], hindsight, episodes.goal[place])
+    goal = jnp.where(relabel[:, None], hindsight, replay.flat(episodes.goal)[place])
     near = jnp.linalg.norm(position_next - goal, axis=-1) <= radius
     done = jnp.where(relabel, near, success & (t == length - 1)).astype(jnp.float32)
     beside = lambda rows: jnp.concatenate([rows, goal], -1)

@@ -21,6 +21,14 @@ def check_jax() -> None:
         )
 
 
+def tune_xla() -> None:
+    """Triton for every matrix product on GPUs; before the first use of a device, and beside what the user has set."""
+    flag = "--xla_gpu_triton_gemm_any"
+    flags = os.environ.get("XLA_FLAGS", "")
+    if flag not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {flag}=true".strip()
+
+
 def keep_compilations(folder: str) -> None:
     """Persistent compilation cache: a second start of the same program skips the compiler."""
     if folder:
@@ -51,6 +59,7 @@ def write_text(path: Path, text: str) -> None:
 
 def main(work: Callable[[], None]) -> None:
     """Run a command line; a user's mistake is one line on stderr and exit code 2."""
+    tune_xla()
     try:
         work()
     except UserError as error:

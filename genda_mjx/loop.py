@@ -1,6 +1,5 @@
 """The host side of training: folders, dispatch, evaluation, checkpoints, signals. The learning is in program.py."""
 
-import dataclasses
 import json
 import signal
 import time
@@ -10,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from genda_mjx import agents, checkpoint, evaluate, plots, program, schedule
+from genda_mjx import agents, checkpoint, devices, evaluate, plots, processes, program, schedule
 from genda_mjx import config as configuration
 from genda_mjx.config import Config, UserError
 from genda_mjx.entry import check_jax, keep_compilations, make_env, write_text
@@ -38,8 +37,8 @@ class StopRequest:
             signal.signal(number, handler)
 
 
-def open_folder(config: Config) -> Path:
-    """The run folder, checked against what is already there; nothing is written yet."""
+def check_folder(config: Config) -> None:
+    """Checks the run folder against what is already there; nothing is written yet."""
     run = Path(config.out)
     if config.resume:
         differing = configuration.differences(configuration.read_config(run), config)
@@ -51,7 +50,6 @@ def open_folder(config: Config) -> Path:
         raise UserError(f"{run} is not empty and not a run; choose another --out")
     elif run.exists() and not run.is_dir():
         raise UserError(f"{run} is a file; choose another --out")
-    return run
 
 
 class Training:
@@ -59,17 +57,21 @@ class Training:
 
     def __init__(self, config: Config):
         configuration.validate(config)
+        processes.start(config)
         check_jax()
         keep_compilations(config.compile_cache)
-        self.config, self.progress = config, Progress()
-        self.run = open_folder(config)
+        self.lead = processes.is_lead()
+        self.config, self.progress = config, Progress(silent=not self.lead)
+        self.run = Path(config.out)
+        self._check_folder()
+        self.mesh = devices.make_mesh(config.num_devices)
         with self.progress.waiting(f"building {config.env}"):
             self.env = make_env(config.env)
-        self.schedule = schedule.derive(config, self.env.episode_length)
+        self.schedule = schedule.derive(config, self.env.episode_length, self.mesh.size)
         self.agent = agents.make(config, agents.Sizes(self.env.observation_size, self.env.action_size))
-        self.program = program.make(config, self.schedule, self.env, self.agent)
-        self.abstract = jax.eval_shape(self.program.init, program.seed_keys(config))
-        self.progress.say(schedule.describe(config, self.schedule, self.abstract))
+        self.program = program.make(config, self.schedule, self.env, self.agent, self.mesh)
+        self.abstract = self.program.abstract
+        self.progress.say(schedule.describe(config, self.schedule, self.abstract, self.mesh.size))
         self.seeds = [config.seed + member for member in range(config.num_seeds)]
         self.folders = [configuration.seed_folder(config, self.run, member) for member in range(config.num_seeds)]
         self.coverage: list[int] = []  # of each seed, at the last evaluation
@@ -77,18 +79,22 @@ class Training:
 
     def __call__(self) -> bool:
         """Train; False if a signal stopped it before the last step."""
-        for folder in self.folders:
-            folder.mkdir(parents=True, exist_ok=True)
-        if not self.config.resume:
-            self._write_config()  # first, so that a run killed from here on can be resumed
+        if self.lead:
+            for folder in self.folders:
+                folder.mkdir(parents=True, exist_ok=True)
+            if not self.config.resume:
+                self._write_config()  # first, so that a run killed from here on can be resumed
+        processes.wait_for_lead()
         checkpoints = checkpoint.Checkpoints(self.run, self.config.keep_last, self.schedule.keep_steps)
         state = self._start(checkpoints)
-        self._write_config()
+        if self.lead:
+            self._write_config()
         stop = StopRequest(self.progress)
-        loggers = Loggers(self.config, self.run, self.progress)
+        loggers = Loggers(self.config, self.run, self.progress) if self.lead else Loggers.none(self.progress)
         try:
             with self.progress.waiting("compiling training"):
                 compiled = self.program.run.lower(self.abstract, np.int32(1)).compile()
+            self.progress.say(schedule.describe_memory(compiled.memory_analysis()))
             with self.progress.waiting("compiling evaluation"):
                 self.evaluate = evaluate.compile(
                     self.env, self.agent, self.config.eval_episodes, self.abstract.agent, self.config.num_seeds
@@ -99,8 +105,18 @@ class Training:
             loggers.close()
             checkpoints.close()
 
+    def _check_folder(self) -> None:
+        """In the lead alone: it will write there while the others still look."""
+        error = None
+        if self.lead:
+            try:
+                check_folder(self.config)
+            except UserError as found:
+                error = found
+        processes.wait_for_lead(error)
+
     def _write_config(self) -> None:
-        write_text(self.run / "config.json", dataclasses.replace(self.config, resume=False).to_json())
+        write_text(self.run / "config.json", configuration.without_start(self.config).to_json())
         write_text(self.run / "versions.json", json.dumps(checkpoint.versions(), indent=2))
 
     def _start(self, checkpoints: checkpoint.Checkpoints) -> program.TrainState:
@@ -113,11 +129,20 @@ class Training:
                 raise UserError(f"{self.run} is already at step {checkpoints.steps[-1]}; raise --total_steps")
             with self.progress.waiting(f"restoring step {checkpoints.steps[-1]:,}"):
                 state = checkpoints.load(None, self.abstract)
-            self.csvs = [MetricsCsv(folder / "metrics.csv", columns, checkpoints.steps[-1]) for folder in self.folders]
+            self._open_csvs(columns, checkpoints.steps[-1])
             return state
-        self.csvs = [MetricsCsv(folder / "metrics.csv", columns) for folder in self.folders]
+        self._open_csvs(columns)
         with self.progress.waiting("initialising networks and replay"):
-            return jax.block_until_ready(self.program.init(program.seed_keys(self.config)))
+            keys = self._everywhere(program.seed_keys(self.config))
+            return jax.block_until_ready(self.program.init(keys))
+
+    def _open_csvs(self, columns: list[str], last_step: int | None = None) -> None:
+        if self.lead:
+            self.csvs = [MetricsCsv(folder / "metrics.csv", columns, last_step) for folder in self.folders]
+
+    def _everywhere(self, keys: jax.Array) -> jax.Array:
+        """Keys on all devices."""
+        return jax.random.wrap_key_data(devices.everywhere(self.mesh, np.asarray(jax.random.key_data(keys))))
 
     def _loop(
         self, state: program.TrainState, compiled: Any, checkpoints: checkpoint.Checkpoints, loggers: Loggers,
@@ -128,24 +153,26 @@ class Training:
         seeds = len(self.seeds)
         self._measure_random(state)
         started, saved, updates = time.monotonic(), iteration, 0
-        while iteration < s.iterations and not stop.asked:
+        while iteration < s.iterations and not processes.any_of(stop.asked):
             n = min(self._until_due(iteration), self.config.iterations_per_dispatch)
-            state, metrics = compiled(state, np.int32(n))
+            state, metrics = compiled(state, devices.everywhere(self.mesh, np.int32(n)))
             table = jax.device_get(metrics)
             for i in range(n):
                 iteration += 1
                 step = iteration * s.steps_per_iteration
                 rows = [{name: values[i].flat[k].item() for name, values in table.items()} for k in range(seeds)]
                 updates += s.updates_per_iteration * (iteration > s.warmup_iterations)
-                if min(row["valid_episodes"] for row in rows) == 0:
+                if iteration >= s.warmup_iterations and min(row["valid_episodes"] for row in rows) == 0:
                     raise UserError(f"the physics failed in every episode of {self.config.env}: nothing to learn from")
                 found = [{}] * seeds
                 if i == n - 1 and (iteration == s.iterations or is_due(step, s.eval_steps)):
                     found = self._evaluate(state, step, loggers)
-                for csv, row, more in zip(self.csvs, rows, found, strict=True):
+                for row, more in zip(rows, found, strict=True):
                     row |= more | {"step": step, "iteration": iteration}
-                    csv.write(row)
-                self._log(loggers, rows, step)
+                if self.lead:
+                    for csv, row in zip(self.csvs, rows, strict=True):
+                        csv.write(row)
+                    self._log(loggers, rows, step)
             self._show(rows, iteration, iteration - first, updates, time.monotonic() - started)
             if iteration == s.iterations or is_due(step, s.checkpoint_steps):
                 checkpoints.save(step, state, self.config)
@@ -178,8 +205,9 @@ class Training:
         """The evaluation episodes of each seed."""
         keys = [evaluate.evaluation_key(seed, step) for seed in self.seeds]
         several = len(keys) > 1
-        key = jax.numpy.stack(keys) if several else keys[0]
-        found = jax.device_get(self.evaluate(state.agent, key, np.zeros(2, np.float32), np.bool_(random)))
+        key = self._everywhere(jax.numpy.stack(keys) if several else keys[0])
+        offset, random = (devices.everywhere(self.mesh, x) for x in (np.zeros(2, np.float32), np.bool_(random)))
+        found = jax.device_get(self.evaluate(state.agent, key, offset, random))
         of_seed = lambda k: jax.tree.map(lambda leaf: leaf[k], found)
         return [of_seed(k) for k in range(len(keys))] if several else [found]
 
@@ -194,15 +222,19 @@ class Training:
         """Coverage of each seed's deterministic skills; trajectories and plots go to its folder."""
         found = self._episodes(state, step, random=False)
         self.coverage = [evaluate.coverage(episodes.positions, self.env.bin_size) for episodes in found]
+        if self.lead:
+            self._draw(found, step, loggers)
+        return [
+            {"coverage": coverage, "random_coverage": random, "failed_evaluations": int((~episodes.valid).sum())}
+            for coverage, random, episodes in zip(self.coverage, self.random_coverage, found, strict=True)
+        ]
+
+    def _draw(self, found: list[evaluate.Episodes], step: int, loggers: Loggers) -> None:
         for folder, coverage, episodes in zip(self.folders, self.coverage, found, strict=True):
             save_episodes(folder / "evaluations" / f"{step}.npz", episodes)
             title = f"{self.config.env}, {step:,} steps: {coverage} bins"
             for name, path in draw(folder / "plots", str(step), title, episodes).items():
                 loggers.image(name if folder == self.run else f"{folder.name}/{name}", path, step)
-        return [
-            {"coverage": coverage, "random_coverage": random, "failed_evaluations": int((~episodes.valid).sum())}
-            for coverage, random, episodes in zip(self.coverage, self.random_coverage, found, strict=True)
-        ]
 
     def _log(self, loggers: Loggers, rows: list[dict[str, Any]], step: int) -> None:
         """Means over the seeds, and each seed's own numbers where there are several."""

@@ -9,6 +9,8 @@ from jax import Array
 from jax.lax import stop_gradient
 from jax.typing import DTypeLike
 
+from genda_mjx import devices
+
 XAVIER = nn.initializers.xavier_uniform()
 LECUN = nn.initializers.lecun_normal()
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
@@ -103,7 +105,7 @@ class Gate(nn.Module):
 
 def sample_tanh_gaussian(mean: Array, log_std: Array, key: Array) -> tuple[Array, Array]:
     """Action tanh(u) [B, A] with u ~ N(mean, std), and its log-probability [B]."""
-    noise = jax.random.normal(key, mean.shape)
+    noise = devices.own_rows(lambda rows: jax.random.normal(key, (rows, *mean.shape[1:])), len(mean))
     action = jnp.tanh(mean + jnp.exp(log_std) * noise)
     log_normal = -0.5 * (noise**2 + jnp.log(2 * jnp.pi)) - log_std
     return action, (log_normal - jnp.log(1 - action**2 + 1e-6)).sum(-1)

@@ -2,74 +2,98 @@
 
 Observations are stored once: an episode has T+1 rows and s' is the row after s. Hand-written because existing buffers
 either copy themselves on every insert (`jnp.roll`) or gather whole sequences where GenDa needs six rows.
+
+The C episodes stand as [slots, M]: an insert fills one slot with the M episodes that an iteration ends. With several
+devices the second axis is split, each writes and reads its own columns, and a slot stays a slot on any number of them.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.struct
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from genda_mjx import devices
+
 
 @flax.struct.dataclass
 class EpisodeRing:
-    """C episodes, of which the first `filled` places hold data. Sampling only ever sees valid episodes."""
+    """Sampling only ever sees valid episodes."""
 
-    episodes: Any  # pytree, leaves [C, ...] of any dtype
-    valid: Array  # [C] bool, False for empty places and for episodes whose physics failed
-    sampleable: Array  # [C] int32, places of the valid episodes first
-    count: Array  # number of valid episodes
-    cursor: Array  # place that the next insert writes first
-    inserted: Array  # episodes ever inserted
-    rejected: Array  # episodes ever inserted as invalid
+    episodes: Any  # pytree, leaves [slots, M, ...] of any dtype
+    valid: Array  # [slots, M] bool, False for empty places and for episodes whose physics failed
+    slot: Array  # that the next insert fills
+    inserted: Array  # episodes ever inserted, on all devices
+    rejected: Array  # those of them that were invalid
 
 
-def empty(episode: Any, capacity: int) -> EpisodeRing:
-    """A ring for `capacity` episodes shaped like `episode` (arrays or ShapeDtypeStructs, no leading axis)."""
+class Places(NamedTuple):
+    """Where a ring (or this device's columns of it) can be read, as flat places slot * M + column."""
+
+    valid: Array  # [slots * M] int32, the valid places first
+    count: Array  # how many they are
+
+
+def empty(episode: Any, capacity: int, at_once: int) -> EpisodeRing:
+    """A ring for `capacity` episodes shaped like `episode` (arrays or ShapeDtypeStructs), M = at_once to an insert."""
+    if capacity % at_once:
+        raise ValueError(f"capacity {capacity} is not a multiple of the {at_once} episodes inserted at once")
+    shape = capacity // at_once, at_once
     zero = lambda: jnp.zeros((), jnp.int32)  # a buffer each: one that is shared cannot be donated
     return EpisodeRing(
-        episodes=jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape), leaf.dtype), episode),
-        valid=jnp.zeros(capacity, bool),
-        sampleable=jnp.zeros(capacity, jnp.int32),
-        count=zero(),
-        cursor=zero(),
+        episodes=jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), episode),
+        valid=jnp.zeros(shape, bool),
+        slot=zero(),
         inserted=zero(),
         rejected=zero(),
     )
 
 
-def insert(ring: EpisodeRing, episodes: Any, valid: Array) -> EpisodeRing:
-    """Write N episodes (leaves [N, ...], valid [N]) over the oldest ones. N must divide C, so no write wraps."""
-    capacity, n = len(ring.valid), len(valid)
-    if capacity % n:
-        raise ValueError(f"capacity {capacity} is not a multiple of the {n} episodes inserted at once")
-    write = lambda store, new: jax.lax.dynamic_update_slice_in_dim(store, new, ring.cursor, axis=0)
-    flags = write(ring.valid, valid)
+def insert(ring: EpisodeRing, episodes: Any, valid: Array, whole: Array | bool = True) -> EpisodeRing:
+    """Write M episodes (leaves [M, ...], valid [M]) over the oldest ones. Not `whole`: all are invalid, uncounted, and
+    overwritten by the next."""
+    write = lambda store, new: jax.lax.dynamic_update_index_in_dim(store, new, ring.slot, axis=0)
     return ring.replace(
         episodes=jax.tree.map(write, ring.episodes, episodes),
-        valid=flags,
-        sampleable=jnp.nonzero(flags, size=capacity, fill_value=0)[0].astype(jnp.int32),
-        count=flags.sum(dtype=jnp.int32),
-        cursor=(ring.cursor + n) % capacity,
-        inserted=ring.inserted + n,
-        rejected=ring.rejected + (~valid).sum(dtype=jnp.int32),
+        valid=write(ring.valid, valid & whole),
+        slot=(ring.slot + whole) % len(ring.valid),
+        inserted=ring.inserted + len(valid) * devices.number() * jnp.int32(whole),
+        rejected=ring.rejected + devices.total((~valid & whole).sum(dtype=jnp.int32)),
     )
 
 
-def sample_episodes(ring: EpisodeRing, key: Array, batch: int) -> Array:
+def places(ring: EpisodeRing) -> Places:
+    """Looked up once an insert, then used by every batch."""
+    valid = ring.valid.reshape(-1)
+    found = jnp.nonzero(valid, size=len(valid), fill_value=0)[0].astype(jnp.int32)
+    return Places(found, valid.sum(dtype=jnp.int32))
+
+
+def sample_episodes(places: Places, key: Array, batch: int) -> Array:
     """[B] places, uniform with replacement over the valid episodes (there must be one)."""
-    return ring.sampleable[jax.random.randint(key, (batch,), 0, jnp.maximum(ring.count, 1))]
+    draw = lambda rows: jax.random.randint(key, (rows,), 0, jnp.maximum(places.count, 1))
+    return places.valid[devices.own_rows(draw, batch)]
 
 
 def sample_times(key: Array, batch: int, length: int, max_horizon: int) -> tuple[Array, Array]:
     """([B] t in 0..T-1, [B] t+c): c uniform in 1..min(max_horizon, T-1-t), and 1 at the last step."""
-    key_t, key_c = jax.random.split(key)
-    t = jax.random.randint(key_t, (batch,), 0, length)
-    longest = jnp.maximum(jnp.minimum(max_horizon, length - 1 - t), 1)
-    return t, t + jax.random.randint(key_c, (batch,), 1, longest + 1)
+
+    def draw(rows: int) -> Array:
+        key_t, key_c = jax.random.split(key)
+        t = jax.random.randint(key_t, (rows,), 0, length)
+        longest = jnp.maximum(jnp.minimum(max_horizon, length - 1 - t), 1)
+        return jnp.stack([t, t + jax.random.randint(key_c, (rows,), 1, longest + 1)], -1)
+
+    t, t_c = devices.own_rows(draw, batch).T
+    return t, t_c
 
 
 def rows(leaf: Array, places: Array, times: Array) -> Array:
-    """leaf [C, T+1, ...] -> [K, B, ...], row times[K, B] of episode places[B]; nothing else is read."""
-    return leaf.at[places[None, :], times].get(mode="promise_in_bounds")
+    """leaf [slots, M, T+1, ...] -> [K, B, ...], row times[K, B] of episode places[B]; nothing else is read."""
+    return flat(leaf).at[places[None, :], times].get(mode="promise_in_bounds")
+
+
+def flat(leaf: Array) -> Array:
+    """leaf [slots, M, ...] by flat places [slots * M, ...]."""
+    return leaf.reshape(-1, *leaf.shape[2:])

@@ -18,14 +18,17 @@ class Progress:
 
     QUIET_SECONDS = 10.0  # between lines when the output is not a terminal
 
-    def __init__(self, out: Any = None):
-        self.out = out or sys.stdout
-        self.live = self.out.isatty()
+    def __init__(self, out: Any = None, silent: bool = False):
+        """silent: says nothing, in a process that is not the lead."""
+        self.out, self.silent = out or sys.stdout, silent
+        self.live = self.out.isatty() and not silent
         self._last = 0.0
         self._lock = threading.Lock()
 
     def say(self, text: str) -> None:
         """A line that stays."""
+        if self.silent:
+            return
         with self._lock:
             self.out.write(("\r\x1b[K" if self.live else "") + text + "\n")
             self.out.flush()
@@ -171,6 +174,10 @@ class Loggers:
             self.active.append(logger)
         if config.tensorboard:
             self._guard(lambda: self.active.append(TensorboardLogger(folder / "tensorboard")), None)
+
+    @classmethod
+    def none(cls, progress: Progress) -> "Loggers":
+        return cls(Config(wandb="off", tensorboard=False), Path(), progress)
 
     def _guard(self, action: Any, logger: Logger | None) -> None:
         try:

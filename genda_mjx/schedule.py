@@ -12,11 +12,12 @@ from genda_mjx.config import Config, UserError
 @dataclass(frozen=True)
 class Schedule:
     episode_length: int  # T
-    steps_per_iteration: int  # N * T
+    steps_per_iteration: int  # N * T / G
+    episodes_at_once: int  # M = N / G, episodes that end in an iteration
     updates_per_iteration: int
     iterations: int
     warmup_iterations: int
-    capacity: int  # C, episodes, a multiple of N
+    capacity: int  # C, episodes, a multiple of M
     eval_steps: int  # steps between evaluations, a multiple of steps_per_iteration; 0 for the end only
     checkpoint_steps: int
     keep_steps: int
@@ -26,15 +27,17 @@ class Schedule:
         return self.iterations * self.steps_per_iteration
 
 
-def derive(config: Config, episode_length: int) -> Schedule:
-    steps = config.num_envs * episode_length
+def derive(config: Config, episode_length: int, num_devices: int = 1) -> Schedule:
+    check_shares(config, episode_length, num_devices)
+    at_once = config.num_envs // config.cohorts
+    steps = at_once * episode_length  # as many as N envs take in T / G steps
     if config.total_steps < steps:
         raise UserError(
-            f"--total_steps {config.total_steps} is less than one iteration: {config.num_envs} envs x {episode_length} "
+            f"--total_steps {config.total_steps} is less than one iteration: {at_once} episodes x {episode_length} "
             f"steps = {steps}; raise it or lower --num_envs"
         )
-    capacity = config.buffer_size // steps * config.num_envs
-    if capacity < config.num_envs:
+    capacity = config.buffer_size // steps * at_once
+    if capacity < at_once:
         raise UserError(f"--buffer_size {config.buffer_size} holds less than one iteration of {steps} steps; raise it")
     updates = round(steps * config.utd)
     if updates < 1:
@@ -43,14 +46,35 @@ def derive(config: Config, episode_length: int) -> Schedule:
     return Schedule(
         episode_length=episode_length,
         steps_per_iteration=steps,
+        episodes_at_once=at_once,
         updates_per_iteration=updates,
         iterations=config.total_steps // steps,
-        warmup_iterations=-(-config.warmup_episodes // config.num_envs),
+        warmup_iterations=-(-config.warmup_episodes // at_once) + config.cohorts - 1,
         capacity=capacity,
         eval_steps=whole(config.eval_every),
         checkpoint_steps=whole(config.checkpoint_every),
         keep_steps=whole(config.keep_every),
     )
+
+
+def check_shares(config: Config, episode_length: int, num_devices: int) -> None:
+    """Cohorts and devices get equal shares of everything."""
+    cohorts, envs, batch = config.cohorts, config.num_envs, config.batch_size
+    if episode_length % cohorts:
+        fitting = [g for g in range(1, episode_length + 1) if episode_length % g == 0]
+        nearest = min(fitting, key=lambda g: abs(g - cohorts))
+        raise UserError(f"--cohorts {cohorts} does not divide an episode's {episode_length} steps; try {nearest}")
+    share, parts = cohorts * num_devices, f"{cohorts} cohorts on " * (cohorts > 1) + f"{num_devices} devices"
+    if envs % share:
+        raise UserError(
+            f"--num_envs {envs} cannot be split evenly over {parts}; choose a multiple of {share}, such as "
+            f"{-(-envs // share) * share}" + ", or fewer with --num_devices" * (num_devices > 1)
+        )
+    if batch % num_devices:
+        raise UserError(
+            f"--batch_size {batch} cannot be split evenly over {num_devices} devices; choose a multiple of it, such as "
+            f"{-(-batch // num_devices) * num_devices}"
+        )
 
 
 def nbytes(tree: Any) -> int:
@@ -79,34 +103,89 @@ def gib(size: int) -> str:
     return f"{size / 2**30:.2f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"
 
 
-def describe(config: Config, schedule: Schedule, state: Any) -> str:
-    """The schedule and memory of a run, from the shapes of its TrainState; refuses what cannot fit."""
-    ring, agent = nbytes(state.ring), nbytes(state.agent)
-    fresh = nbytes(state.ring.episodes) // schedule.capacity * config.num_envs  # of all seeds
-    # Beside the state: gradients, as large as the parameters, and an iteration's episodes before and after transposing.
-    needed = ring + agent + nbytes(state.agent.params) + 2 * fresh
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device."""
+
+    ring: int
+    state: int  # all that a run is, ring included
+    scratch: int  # beside it while the program runs
+
+    @property
+    def total(self) -> int:
+        return self.state + self.scratch
+
+
+# Arrays [B, hidden] and [B, B] that live at once in an update, as XLA's memory analysis on the CPU has them
+# (tests/test_memory.py); an agent that is not listed counts as the largest.
+LIVE_ROWS = {"genda": 36, "metra": 24, "csf": 29, "diayn": 21, "cic": 20}
+LIVE_PAIRS = {"genda": 2.7, "cic": 64}  # cic: the differences of all pairs in its 64 dimensions
+MANY_ENVS = 256  # from here on whole episodes of all envs are worth a note
+PHYSICS = 0.4  # scratch of an env beside the bytes of its episode: 0.13 fish, 0.26 quadruped, 0.36 humanoid, 0.8 dog
+
+
+def estimate(config: Config, schedule: Schedule, state: Any, num_devices: int) -> Memory:
+    """What a run needs on each device, from the shapes of its TrainState and before anything is compiled."""
+    ring, flight = nbytes(state.ring) // num_devices, nbytes(state.flight) // num_devices
+    agent = nbytes(state.agent)
+    episode = nbytes(state.ring.episodes) // schedule.capacity  # of all seeds
+    collecting = episode * (schedule.episodes_at_once + int(PHYSICS * config.num_envs)) // num_devices
+    batch = config.num_seeds * config.batch_size * 4 // num_devices
+    rows = LIVE_ROWS.get(config.algo, max(LIVE_ROWS.values())) * config.hidden
+    pairs = LIVE_PAIRS.get(config.algo, 0) * config.batch_size
+    # An iteration collects, then learns, and both use the same scratch; a loop keeps its state twice.
+    scratch = max(collecting, agent + int(batch * (rows + pairs)))
+    return Memory(ring, ring + flight + agent, scratch)
+
+
+def check_memory(config: Config, needed: int, ring: int, num_devices: int) -> None:
+    """Refuses what cannot fit; on the CPU all devices share one memory."""
     free = available_bytes()
+    needed *= num_devices if jax.default_backend() == "cpu" else 1
     if free is not None and needed > free:
         raise UserError(
             f"this run needs {gib(needed)} ({gib(ring)} of it replay), {gib(free)} is free; "
-            f"lower --buffer_size (now {config.buffer_size}), --num_envs or --hidden"
+            f"lower --buffer_size (now {config.buffer_size}), --num_envs, --batch_size or --hidden"
         )
-    s = schedule
+
+
+def describe_memory(analysis: Any) -> str:
+    """XLA's own count, after the estimate; some backends have none."""
+    if analysis is None:
+        return "XLA does not tell how much memory the program takes"
+    state, scratch = analysis.argument_size_in_bytes, analysis.temp_size_in_bytes
+    return f"by XLA's count {gib(state + scratch)} a device: {gib(state)} of state, {gib(scratch)} of scratch"
+
+
+def describe(config: Config, schedule: Schedule, state: Any, num_devices: int = 1) -> str:
+    """The schedule and memory of a run, from the shapes of its TrainState; refuses what cannot fit."""
+    memory, free = estimate(config, schedule, state, num_devices), available_bytes()
+    check_memory(config, memory.total, memory.ring, num_devices)
+    s, cohorts = schedule, config.cohorts
+    envs = f"{config.num_envs} envs x {s.episode_length // cohorts}" + f", {cohorts} cohorts" * (cohorts > 1)
     lines = [
-        f"{config.algo} on {config.env}: {s.iterations} iterations of {s.steps_per_iteration:,} steps "
-        f"({config.num_envs} envs x {s.episode_length}) and {s.updates_per_iteration:,} updates of batch "
-        f"{config.batch_size} = {s.total_steps:,} steps",
-        f"warm-up {s.warmup_iterations} iterations ({s.warmup_iterations * config.num_envs} random episodes); "
-        f"replay {s.capacity:,} episodes, {gib(ring)}",
-        *(
-            [f"{config.num_seeds} seeds side by side: {config.seed} to {config.seed + config.num_seeds - 1}"]
-            if config.num_seeds > 1
-            else []
-        ),
-        f"{count(state.agent.params):,} parameters; about {gib(needed)} of memory"
+        f"{config.algo} on {config.env}: {s.iterations} iterations of {s.steps_per_iteration:,} steps ({envs}) and "
+        f"{s.updates_per_iteration:,} updates of batch {config.batch_size} = {s.total_steps:,} steps",
+        f"warm-up {s.warmup_iterations} iterations ({(s.warmup_iterations + 1 - cohorts) * s.episodes_at_once} random "
+        f"episodes); replay {s.capacity:,} episodes, {gib(nbytes(state.ring))}; "
+        f"{config.utd * config.batch_size:g} sampled transitions a step",
+        f"{count(state.agent.params):,} parameters; about {gib(memory.total)} of memory"
         + (f" of {gib(free)} free" if free is not None else "")
         + f" on {jax.default_backend()}",
     ]
+    if config.num_seeds > 1:
+        lines.append(f"{config.num_seeds} seeds side by side: {config.seed} to {config.seed + config.num_seeds - 1}")
+    if num_devices > 1:
+        pod = f" of {jax.process_count()} processes" * (jax.process_count() > 1)
+        lines.append(
+            f"{num_devices} devices{pod}, each with {config.num_envs // num_devices} envs, "
+            f"{s.capacity // num_devices:,} episodes of replay and {config.batch_size // num_devices} rows of a batch"
+        )
+    if cohorts == 1 and config.num_envs >= MANY_ENVS:
+        lines.append(
+            f"note: each iteration is {s.steps_per_iteration:,} steps on one policy, then {s.updates_per_iteration:,} "
+            "updates; --preset accelerator or --cohorts 8 keep the policy fresh"
+        )
     if s.warmup_iterations >= s.iterations:
         lines.append("warning: the warm-up takes the whole run, nothing will be learned; raise --total_steps")
     return "\n".join(lines)

@@ -115,7 +115,9 @@ def test_refusals_say_what_differs_and_touch_nothing(toy, monkeypatch):
     with pytest.raises(UserError, match="already at step 80"):
         toy("run", resume=True, total_steps=80)
     monkeypatch.setattr(loop, "make_env", lambda name: Walk(episode_length=20))  # the code changed, not the flags
-    with pytest.raises(UserError, match=r"observations: float32\[16, 11, 3\] stored, float32\[8, 21, 3\] expected"):
+    with pytest.raises(
+        UserError, match=r"observations: float32\[4, 4, 11, 3\] stored, float32\[2, 4, 21, 3\] expected"
+    ):
         toy("run", resume=True)
     assert snapshot(run) == before
 

@@ -39,7 +39,7 @@ def test_json_round_trip_and_unknown_field():
 
 def test_presets_name_real_fields():
     names = {field.name for field in dataclasses.fields(Config)}
-    for values in (c.SMALL, *c.ENV_PRESETS.values(), *c.SMALL_ENV.values(), *c.ALGO_PRESETS.values()):
+    for values in (c.SMALL, c.ACCELERATOR, *c.ENV_PRESETS.values(), *c.SMALL_ENV.values(), *c.ALGO_PRESETS.values()):
         assert set(values) <= names
     assert names >= c.RESUMABLE
 
@@ -74,6 +74,21 @@ def test_schedule_of_the_paper():
     plan = schedule.derive(c.preset("quadruped", "paper"), 200)
     assert plan.steps_per_iteration == 400 and plan.updates_per_iteration == 200  # 2 episodes, 200 gradient steps
     assert plan.capacity == 5000 and plan.warmup_iterations == 50 and plan.iterations == 25_000
+
+
+def test_schedule_of_thousands_of_envs():
+    """2048 envs in 8 cohorts: 256 episodes end every 25 steps, and each step is sampled 64 times."""
+    config = c.preset("quadruped", "accelerator")
+    plan = schedule.derive(config, 200, 8)
+    assert (plan.steps_per_iteration, plan.episodes_at_once, plan.updates_per_iteration) == (51_200, 256, 800)
+    assert plan.capacity == 20_480 and plan.warmup_iterations == 1 + 7
+    assert plan.updates_per_iteration * config.batch_size / plan.steps_per_iteration == 64
+
+
+def test_what_belongs_to_a_start_is_not_stored():
+    config = c.parse(["--num_devices", "2", "--coordinator", "a:1", "--num_processes", "2", "--process_id", "0"])
+    stored = c.without_start(config)
+    assert stored == c.parse([]) and c.differences(stored, config) == []
 
 
 def test_schedule_rounds_to_whole_iterations():

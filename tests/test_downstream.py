@@ -56,11 +56,12 @@ class OnRails(ToyTask):
 
 def full_ring(episodes: MacroEpisode, valid: np.ndarray) -> replay.EpisodeRing:
     one = jax.tree.map(lambda leaf: leaf[0], episodes)
-    return jax.jit(lambda: replay.insert(replay.empty(one, len(valid)), episodes, jnp.asarray(valid)))()
+    return jax.jit(lambda: replay.insert(replay.empty(one, len(valid), len(valid)), episodes, jnp.asarray(valid)))()
 
 
 def sample(ring, key, batch, her_ratio, radius) -> MacroBatch:
-    return jax.device_get(jax.jit(downstream.sample_batch, static_argnums=2)(ring, key, batch, her_ratio, radius))
+    draw = jax.jit(downstream.sample_batch, static_argnums=3)
+    return jax.device_get(draw(ring, replay.places(ring), key, batch, her_ratio, radius))
 
 
 def test_success_by_hand_made_trajectories():

@@ -38,7 +38,7 @@ def test_warmup_acts_uniformly_and_learns_nothing(learned):
     fresh = program.init(jax.random.key(3))
     jax.tree.map(np.testing.assert_array_equal, fresh.agent.params, warm.agent.params)
     assert np.isnan(metrics["phi_dot"][0])
-    actions = np.asarray(warm.ring.episodes.actions[:4]).ravel()
+    actions = np.asarray(warm.ring.episodes.actions[:1]).ravel()
     assert actions.min() < -0.8 and actions.max() > 0.8 and abs(actions.mean()) < 0.25
 
 
@@ -54,10 +54,10 @@ def test_learning_runs_the_scheduled_updates(learned):
 
 def test_failed_episodes_are_counted_and_left_out(learned):
     *_, state, metrics = learned
-    failed = (np.asarray(state.ring.episodes.seed)[:, -1] % 2 == 1)[:16]
-    assert 0 < failed.sum() < 16
+    failed = np.asarray(state.ring.episodes.seed)[..., -1] % 2 == 1
+    assert failed.size == 16 and 0 < failed.sum() < 16
     assert int(state.ring.rejected) == failed.sum() == metrics["failed_episodes"][-1]
-    np.testing.assert_array_equal(np.asarray(state.ring.valid)[:16], ~failed)
+    np.testing.assert_array_equal(np.asarray(state.ring.valid), ~failed)
 
 
 def test_one_dispatch_of_three_equals_three_of_one(learned):

@@ -21,10 +21,10 @@ def numbered(first: int, n: int):
 def test_thousands_of_random_inserts_against_numpy():
     rng = np.random.default_rng(0)
     insert = jax.jit(replay.insert, donate_argnums=0)
-    draw = jax.jit(replay.sample_episodes, static_argnums=2)
+    draw = jax.jit(lambda ring, key: replay.sample_episodes(replay.places(ring), key, 64))
     for capacity, n in ((12, 1), (12, 3), (8, 8)):
         one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), numbered(0, 1))
-        ring = replay.empty(one, capacity)
+        ring = replay.empty(one, capacity, n)
         kept: list[tuple[int, bool]] = []  # (episode number, valid), oldest first
         for i in range(1000):
             valid = rng.random(n) < rng.choice([0.0, 0.5, 1.0])
@@ -32,30 +32,39 @@ def test_thousands_of_random_inserts_against_numpy():
             kept = [*kept, *zip(range(i * n, (i + 1) * n), valid, strict=True)][-capacity:]
             if i % 7 == 0:
                 allowed = {number for number, ok in kept if ok}
-                assert int(ring.count) == len(allowed)
+                assert int(replay.places(ring).count) == len(allowed)
                 held = np.asarray(ring.episodes["number"])
                 assert set(held[np.asarray(ring.valid)]) == allowed
                 if allowed:
-                    places = np.asarray(draw(ring, jax.random.key(i), 64))
-                    assert set(held[places]) <= allowed
+                    places = np.asarray(draw(ring, jax.random.key(i)))
+                    assert set(held.ravel()[places]) <= allowed
         assert int(ring.inserted) == 1000 * n
         assert ring.episodes["image"].dtype == jnp.uint8
-        np.testing.assert_array_equal(ring.episodes["obs"][:, 2, 0], 100.0 * np.asarray(ring.episodes["number"]) + 2)
+        np.testing.assert_array_equal(ring.episodes["obs"][..., 2, 0], 100.0 * np.asarray(ring.episodes["number"]) + 2)
 
 
 def test_rejected_episodes_are_counted():
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), numbered(0, 1))
-    ring = replay.empty(one, 4)
+    ring = replay.empty(one, 4, 2)
     for valid in ([True, False], [False, False], [True, True]):
         ring = replay.insert(ring, numbered(0, 2), jnp.array(valid))
-    assert (int(ring.rejected), int(ring.inserted), int(ring.count), int(ring.cursor)) == (3, 6, 2, 2)
+    assert (int(ring.rejected), int(ring.inserted), int(replay.places(ring).count), int(ring.slot)) == (3, 6, 2, 1)
+
+
+def test_episodes_that_are_not_whole_leave_no_trace():
+    one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), numbered(0, 1))
+    ring = replay.insert(replay.empty(one, 4, 2), numbered(0, 2), jnp.ones(2, bool), jnp.bool_(False))
+    assert (int(ring.rejected), int(ring.inserted), int(replay.places(ring).count), int(ring.slot)) == (0, 0, 0, 0)
+    ring = replay.insert(ring, numbered(6, 2), jnp.ones(2, bool), jnp.bool_(True))
+    assert (int(ring.inserted), int(replay.places(ring).count), int(ring.slot)) == (2, 2, 1)
+    np.testing.assert_array_equal(ring.episodes["number"][0], [6, 7])
 
 
 def test_sampling_is_uniform_over_valid_episodes():
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), numbered(0, 1))
-    ring = replay.empty(one, 8)
+    ring = replay.empty(one, 8, 4)
     ring = replay.insert(ring, numbered(0, 4), jnp.array([True, False, True, True]))
-    places = np.asarray(replay.sample_episodes(ring, jax.random.key(0), 30_000))
+    places = np.asarray(replay.sample_episodes(replay.places(ring), jax.random.key(0), 30_000))
     counts = np.bincount(places, minlength=8)
     assert counts[[1, 4, 5, 6, 7]].sum() == 0
     np.testing.assert_allclose(counts[[0, 2, 3]] / 30_000, 1 / 3, atol=0.02)
@@ -74,7 +83,7 @@ def test_horizon_law():
 def test_insert_size_must_divide_capacity():
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), numbered(0, 1))
     with pytest.raises(ValueError, match="multiple"):
-        replay.insert(replay.empty(one, 7), numbered(0, 2), jnp.ones(2, bool))
+        replay.empty(one, 7, 2)
 
 
 def test_batch_rows_belong_together():
@@ -85,8 +94,8 @@ def test_batch_rows_belong_together():
     episodes, valid = program.collect(env, agent, state, jax.random.key(1), 8, True)
     assert 0 < valid.sum() < 8
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), episodes)
-    ring = replay.insert(replay.empty(one, 16), episodes, valid)
-    batch = jax.device_get(program.sample_batch(ring, jax.random.key(2), 200, 5))
+    ring = replay.insert(replay.empty(one, 16, 8), episodes, valid)
+    batch = jax.device_get(program.sample_batch(ring, replay.places(ring), jax.random.key(2), 200, 5))
     data, valid = jax.device_get(episodes), np.asarray(valid)
     for i in range(200):
         e = int(np.flatnonzero((data.skill == batch.z_roll[i]).all(-1))[0])

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 from brax.envs.base import Env, State
+from jax.sharding import Mesh
 
 from genda_mjx import agents, program, schedule
 from genda_mjx.config import Config
@@ -61,9 +62,9 @@ def tiny(**changes) -> Config:
     return dataclasses.replace(TINY, **changes)
 
 
-def build(config: Config, env: Env | None = None):
+def build(config: Config, env: Env | None = None, mesh: Mesh | None = None):
     """(schedule, agent, program) of a config on the toy env."""
     env = env or Walk()
-    plan = schedule.derive(config, env.episode_length)
+    plan = schedule.derive(config, env.episode_length, mesh.size if mesh else 1)
     agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
-    return plan, agent, program.make(config, plan, env, agent)
+    return plan, agent, program.make(config, plan, env, agent, mesh)

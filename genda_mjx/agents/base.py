@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
+from genda_mjx import devices
+
 Params = dict[str, Any]
 Metrics = dict[str, Array]
 
@@ -77,7 +79,8 @@ def begin(
 
 
 def advance(state: AgentState, group: str, optimizer: optax.GradientTransformation, grads: Params) -> AgentState:
-    """One step of the optimiser `group` on the networks that `grads` names."""
+    """One step of the optimiser `group` on the networks that `grads` names, along the gradient of the whole batch."""
+    grads = devices.average(grads)
     params = pick(state.params, grads)
     updates, optimizer_state = optimizer.update(grads, state.optimizers[group], params)
     return state.replace(

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from genda_mjx import networks
+from genda_mjx import devices, networks
 from genda_mjx.agents import sac, skills
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, pick, track
 from genda_mjx.agents.representation import unit
@@ -51,13 +51,16 @@ def contrastive_loss(query: Array, key: Array) -> Array:
 
     As officially, not the positive is taken out of the sum but the largest value that it can have.
     """
-    similarity = unit(query) @ unit(key).T / TEMPERATURE
+    query, key = unit(query), unit(key)
+    similarity = query @ devices.gather(key).T / TEMPERATURE
     negatives = jnp.maximum(jnp.exp(similarity).sum(-1) - math.exp(1 / TEMPERATURE), 1e-6)
-    return (jnp.log(negatives + 1e-6) - jnp.diagonal(similarity)).mean()
+    return (jnp.log(negatives + 1e-6) - (query * key).sum(-1) / TEMPERATURE).mean()
 
 
 def nearest_distances(source: Array, target: Array, k: int) -> Array:
-    """[B, k] from each row of source [B, d] to the nearest rows of target [B, d]."""
+    """[B, k] from each row of source [B, d] to the nearest rows of target [B, d], in the batch of all devices."""
+    target = devices.gather(target)
+    k = min(k, len(target))
     distance = jnp.linalg.norm(source[:, None] - target[None], axis=-1)
     return -jax.lax.top_k(-distance, k)[0]
 
@@ -102,8 +105,8 @@ def make(config: Config, sizes: Sizes) -> Agent:
             pick(state.params, MODEL), state.buffers["skill_vectors"], batch
         )
         state = advance(state, "model", adam, grads)
-        distances = nearest_distances(*embed_states(state.params, batch), min(NEIGHBOURS, len(batch.s)))
-        moments = observe(state.buffers["distances"], distances)
+        distances = nearest_distances(*embed_states(state.params, batch), NEIGHBOURS)
+        moments = observe(state.buffers["distances"], devices.gather(distances))
         state = state.replace(buffers={"skill_vectors": vectors, "distances": moments})
         # The official code divides by what it calls a standard deviation and what is the variance.
         reward = entropy_reward(distances, moments.variance)

@@ -10,7 +10,7 @@ import optax
 from jax import Array
 from jax.lax import stop_gradient
 
-from genda_mjx import networks
+from genda_mjx import devices, networks
 from genda_mjx.agents import cib, relabel, sac, skills
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, pick, track
@@ -54,7 +54,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
         if config.relabel == "roll":
             return z_tau, batch.z_roll, jnp.ones(())
         if config.relabel == "random":
-            return z_tau, sample_skill(key, size), jnp.zeros(())
+            return z_tau, devices.own_rows(lambda rows: sample_skill(key, rows), size), jnp.zeros(())
         z_mix = relabel.mix(rep.unit(later - now), z_tau)
         if config.relabel != "mix":
             return z_tau, z_mix, jnp.zeros(())
@@ -79,7 +79,8 @@ def make(config: Config, sizes: Sizes) -> Agent:
             loss += config.beta * metrics["uniformity"]
         if not config.no_cib:
             mean, log_std = net.encoder(params["encoder"], batch.s)
-            local = mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape)
+            noise = devices.own_rows(lambda rows: jax.random.normal(key, (rows, config.cib_dim)), len(mean))
+            local = mean + jnp.exp(log_std) * noise
             decoded = net.decoder(params["decoder"], stop_gradient(now), local)
             metrics["reconstruction"] = cib.reconstruction_loss(decoded, batch.s)
             metrics["kl"] = cib.kl_loss(mean, log_std)
@@ -105,7 +106,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
 
         state = track(state, config.ema_rate)
         if not config.no_relabel and config.relabel == "mix":
-            prior = sample_skill(key_prior, len(z))
+            prior = devices.own_rows(lambda rows: sample_skill(key_prior, rows), len(z))
             codes = relabel.skill_code(jnp.concatenate([z_tau, prior]), state.buffers["planes"])
             gate_loss = lambda p: relabel.gate_loss(*jnp.split(net.gate(p["gate"])[codes], 2))
             metrics["gate_loss"], grads = jax.value_and_grad(gate_loss)(pick(state.params, ["gate"]))

@@ -7,6 +7,8 @@ from jax import Array
 from jax.lax import stop_gradient
 from jax.nn import logsumexp
 
+from genda_mjx import devices
+
 
 def unit(x: Array) -> Array:
     """[..., d] scaled to length 1. The norm has a finite gradient at 0, where two equal states put it."""
@@ -49,6 +51,7 @@ def multiplier_loss(weight: Array, constraint: Array) -> Array:
 
 def uniformity_loss(v: Array) -> Array:
     """Eq. 5: push episode directions v [B, d] apart on the sphere, so that relabelling cannot collapse."""
-    similarity = v @ v.T
-    others = ~jnp.eye(len(v), dtype=bool)
+    everyone = devices.gather(v)  # [B, d] also where v is one device's share of the batch
+    similarity = v @ everyone.T
+    others = jnp.arange(len(everyone)) != devices.own_places(len(v))[:, None]
     return logsumexp(similarity, axis=-1, where=others).mean()

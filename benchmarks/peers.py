@@ -1,0 +1,113 @@
+"""Our program against Brax's SAC trainer on the same work: env steps a second, in one process.
+
+    python -m benchmarks.peers [--env fish] [--num_envs 64] [--width 256] [--batch_size 256] [--updates 4]
+
+Same body (ours, through the Brax API), actor and twin critic of the same sizes with LayerNorm in the critics, same
+batch, same gradient steps per env step, same number of env steps a measurement. Brax's figure is its own training/sps;
+its first epoch compiles and is left out. Ours runs plain SAC on the same losses as our agents, with the env's reward of
+zero, as an agent of the program. Brax steps all envs once, then learns; we collect episodes, then learn: the work is
+the same, its order is not.
+"""
+
+import dataclasses
+import functools
+import os
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tyro
+from brax.training.agents.sac import networks as brax_networks
+from brax.training.agents.sac import train as brax_sac
+from jax import Array
+
+from genda_mjx import entry, program, schedule
+from genda_mjx.agents import Agent, AgentState, Batch, Sizes, sac
+from genda_mjx.agents.base import Metrics, begin, track
+from genda_mjx.config import Config
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    env: str = "fish"
+    num_envs: int = 64
+    width: int = 256  # both hidden layers of every network
+    batch_size: int = 256
+    updates: int = 4  # gradient steps for each step of all envs; utd is updates / num_envs
+    iterations: int = 4  # measured, each one episode of all envs; the median counts
+
+
+def plain_sac(config: Config, sizes: Sizes) -> Agent:
+    """SAC without skills: nothing beside what Brax's learner computes."""
+    policy = sac.baseline(config, sizes)
+
+    def init(key: Array) -> AgentState:
+        params = policy.init(*jax.random.split(key), sizes.observation, sizes.observation, 0)
+        return begin(params, ["critic"], policy.init_optimizers(params))
+
+    def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
+        reward = jnp.zeros(len(batch.s))
+        state, metrics = policy.step(state, sac.Rows.of(batch), batch.z_roll, reward, *jax.random.split(key))
+        return track(state, config.ema_rate), metrics
+
+    return Agent(init, lambda key, n: jnp.zeros((n, 0)), policy.act_on_state, update)
+
+
+def ours(options: Options) -> list[float]:
+    """Env steps a second, one for each iteration."""
+    env = entry.make_env(options.env)
+    config = Config(
+        env=options.env, num_envs=options.num_envs, hidden=options.width, batch_size=options.batch_size,
+        utd=options.updates / options.num_envs, buffer_size=8 * options.num_envs * env.episode_length,
+        warmup_episodes=1,
+    )  # fmt: skip
+    plan = schedule.derive(config, env.episode_length)
+    agent = plain_sac(config, Sizes(env.observation_size, env.action_size))
+    built = program.make(config, plan, env, agent)
+    state, speeds = built.init(jax.random.key(0)), []
+    for _ in range(options.iterations + 2):  # the first compiles and is the warm-up
+        start = time.perf_counter()
+        state, metrics = built.run(state, np.int32(1))
+        jax.block_until_ready((state, metrics))
+        speeds.append(plan.steps_per_iteration / (time.perf_counter() - start))
+    assert int(state.agent.updates) == (options.iterations + 1) * env.episode_length * options.updates
+    return speeds[2:]
+
+
+def braxs(options: Options) -> list[float]:
+    """Env steps a second, one for each epoch of an episode of all envs."""
+    env = entry.make_env(options.env)
+    steps, speeds = options.num_envs * env.episode_length, []
+    brax_sac.train(
+        env, num_timesteps=steps * (options.iterations + 2), episode_length=env.episode_length,
+        num_envs=options.num_envs, batch_size=options.batch_size, grad_updates_per_step=options.updates,
+        num_evals=options.iterations + 2, num_eval_envs=1, min_replay_size=steps, max_replay_size=8 * steps,
+        max_devices_per_host=1,
+        network_factory=functools.partial(
+            brax_networks.make_sac_networks, hidden_layer_sizes=(options.width,) * 2, q_network_layer_norm=True
+        ),
+        progress_fn=lambda step, metrics: speeds.append(metrics.get("training/sps")),
+    )  # fmt: skip
+    return [float(speed) for speed in speeds if speed is not None][1:]
+
+
+def main() -> None:
+    options = tyro.cli(Options)
+    entry.keep_compilations(".cache/jax")
+    print(
+        f"{options.env}, {options.num_envs} envs, width {options.width}, batch {options.batch_size}, "
+        f"{options.updates} updates for each step of all envs; {jax.default_backend()}, {os.cpu_count()} cores"
+    )
+    rows = {"genda-mjx program": ours(options), "brax sac": braxs(options), "genda-mjx program, again": ours(options)}
+    print("\n| trainer | steps/s, median | lowest | highest |\n|---|---|---|---|")
+    for name, speeds in rows.items():
+        print(f"| {name} | {np.median(speeds):,.0f} | {min(speeds):,.0f} | {max(speeds):,.0f} |")
+    mine = np.median(rows["genda-mjx program"] + rows["genda-mjx program, again"])
+    print(f"\nratio {mine / np.median(rows['brax sac']):.2f} (above 1: ours is faster)")
+
+
+if __name__ == "__main__":
+    main()

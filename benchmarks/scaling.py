@@ -1,0 +1,111 @@
+"""How an iteration grows: with the number of envs, with cohorts, and over virtual devices.
+
+    python -m benchmarks.scaling                                    fish, 1 to 4096 envs, then 1, 2 and 4 devices
+    python -m benchmarks.scaling --env point --envs 128 1024        a part of it
+    python -m benchmarks.scaling --envs --devices 1 2 4             devices alone
+
+Every iteration makes the same few updates, so that what grows is the collection. A row with 1.00 in the last column
+takes as much time for an env as the row with 128 envs. Virtual devices share this machine's cores: they show what the
+splitting costs, not what more hardware gains.
+"""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import jax
+import numpy as np
+import tyro
+
+from genda_mjx import agents, devices, entry, program, schedule
+from genda_mjx.config import preset
+
+UPDATES = 8  # an iteration
+REFERENCE = 128  # envs of the row that the others are held against
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    env: str = "fish"
+    envs: tuple[int, ...] = (1, 16, 128, 256, 512, 1024, 2048, 4096)
+    devices: tuple[int, ...] = (1, 2, 4)
+    cohorts: int = 1  # that the envs are in
+    device_envs: int = 256  # envs of the rows with devices
+    width: int = 64  # of the networks
+    rounds: int = 3  # iterations timed; the median counts
+    one_row: bool = False  # print one row, of the first of --envs on all devices, as JSON
+
+
+def measure(options: Options, num_envs: int, num_devices: int) -> dict[str, float]:
+    """Seconds to trace and compile the program, and of one iteration."""
+    env = entry.make_env(options.env)
+    length = env.episode_length
+    config = dataclasses.replace(
+        preset(options.env, "small"), num_envs=num_envs, hidden=options.width, warmup_episodes=0,
+        cohorts=options.cohorts, utd=UPDATES * options.cohorts / (num_envs * length), buffer_size=num_envs * length,
+    )  # fmt: skip
+    plan = schedule.derive(config, length, num_devices)
+    agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
+    built = program.make(config, plan, env, agent, devices.make_mesh(num_devices))
+    start = time.perf_counter()
+    run = built.run.lower(built.abstract, np.int32(1)).compile()
+    compiling = time.perf_counter() - start
+    state, times = built.init(program.seed_keys(config)), []
+    for _ in range(options.rounds + 1):
+        start = time.perf_counter()
+        state, metrics = run(state, np.int32(1))
+        jax.block_until_ready((state, metrics))
+        times.append(time.perf_counter() - start)
+    return {"compile": compiling, "seconds": float(np.median(times[1:])), "steps": plan.steps_per_iteration}
+
+
+def measure_apart(options: Options, num_devices: int) -> dict[str, float]:
+    """In a process of its own, which starts with that many virtual devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={num_devices}"
+    command = [
+        sys.executable, "-m", "benchmarks.scaling", "--one_row", "--env", options.env, "--envs",
+        str(options.device_envs), "--cohorts", str(options.cohorts), "--width", str(options.width),
+        "--rounds", str(options.rounds),
+    ]  # fmt: skip
+    done = subprocess.run(command, env={**os.environ, "XLA_FLAGS": flags}, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-2000:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    options = tyro.cli(Options)
+    if options.one_row:
+        print(json.dumps(measure(options, options.envs[0], len(jax.devices()))))
+        return
+    print(f"{options.env}, {os.cpu_count()} cores, width {options.width}, {options.cohorts} cohorts, {UPDATES} updates")
+    if options.envs:
+        rows = {n: measure(options, n, 1) for n in options.envs}
+        print("\n| envs | compile, s | iteration, s | steps/s | time per env / that at 128 |\n|---|---|---|---|---|")
+        each = lambda n: rows[n]["seconds"] / n
+        for n, row in rows.items():
+            share = f"{each(n) / each(REFERENCE):.2f}" if REFERENCE in rows else "-"
+            speed = row["steps"] / row["seconds"]
+            print(f"| {n} | {row['compile']:.1f} | {row['seconds']:.2f} | {speed:,.0f} | {share} |", flush=True)
+    if options.devices:
+        print(f"\n{options.device_envs} envs over virtual devices:\n")
+        print("| devices | compile, s | iteration, s | steps/s | time / that on the first |\n|---|---|---|---|---|")
+        first = None
+        for count in options.devices:
+            row = measure_apart(options, count)
+            first = first or row["seconds"]
+            speed = row["steps"] / row["seconds"]
+            print(
+                f"| {count} | {row['compile']:.1f} | {row['seconds']:.2f} | {speed:,.0f} | "
+                f"{row['seconds'] / first:.2f} |",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Staggered episodes: what lands in the ring is whole, fresh and counted, as if every cohort were alone."""
+
+import jax
+import numpy as np
+import pytest
+from trainer_helpers import Walk, build, tiny
+
+COHORTS, SIZE, LENGTH = 5, 2, 10  # T/G = 2 steps an iteration
+CONFIG = tiny(
+    cohorts=COHORTS, num_envs=COHORTS * SIZE, buffer_size=20 * SIZE * LENGTH, utd=0.1, warmup_episodes=4,
+    iterations_per_dispatch=20,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def flown():
+    """(schedule, state and metrics after 20 iterations in one dispatch, program)."""
+    plan, _, program = build(CONFIG, Walk(LENGTH, fragile=True))
+    state, metrics = program.run(program.init(jax.random.key(0)), np.int32(20))
+    return plan, jax.device_get(state.replace(key=None)), jax.device_get(metrics), program
+
+
+def test_schedule_of_cohorts(flown):
+    plan, state, metrics, _ = flown
+    assert (plan.steps_per_iteration, plan.episodes_at_once, plan.updates_per_iteration) == (20, 2, 2)
+    assert plan.warmup_iterations == 2 + COHORTS - 1  # 4 random episodes, and nothing ends in the first 4 iterations
+    whole = 20 - (COHORTS - 1)
+    assert int(state.ring.inserted) == whole * SIZE and int(state.ring.slot) == whole
+    assert list(metrics["updates"]) == [0] * 6 + [2 * (i + 1) for i in range(14)]
+    assert list(metrics["valid_episodes"][:4]) == [0] * 4
+
+
+def test_every_episode_is_whole_and_of_one_skill(flown):
+    """The toy env observes its time and moves by its action, so a gap, a mix-up of cohorts or a late row shows."""
+    _, state, _, _ = flown
+    filled = slice(0, int(state.ring.slot))
+    episodes = jax.tree.map(lambda leaf: leaf[filled].reshape(-1, *leaf.shape[2:]), state.ring.episodes)
+    np.testing.assert_array_equal(episodes.observations[..., 2], np.tile(np.arange(LENGTH + 1.0), (32, 1)))
+    np.testing.assert_allclose(np.diff(episodes.positions, axis=1), episodes.actions, atol=1e-5)
+    np.testing.assert_array_equal(episodes.observations[..., :2], episodes.positions)
+    assert len(np.unique(episodes.seed, axis=0)) == 32 and len(np.unique(episodes.skill, axis=0)) == 32
+    starts = jax.vmap(Walk(LENGTH).reset)(jax.random.wrap_key_data(episodes.seed)).info["position"]
+    np.testing.assert_allclose(episodes.positions[:, 0], starts, atol=1e-6)
+    failed = episodes.seed[:, -1] % 2 == 1
+    assert 0 < failed.sum() < 32 and int(state.ring.rejected) == failed.sum()
+    np.testing.assert_array_equal(state.ring.valid[filled].ravel(), ~failed)
+
+
+def test_a_flight_is_part_of_the_state(flown):
+    """20 iterations in one dispatch equal 7 and 13, in the middle of episodes."""
+    _, together, _, program = flown
+    state = program.init(jax.random.key(0))
+    for count in (7, 13):
+        state, _ = program.run(state, np.int32(count))
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.replace(key=None)), together)
+    assert program.run._cache_size() == 1

@@ -1,0 +1,103 @@
+"""Many devices and processes. Virtual devices must be asked for before jax starts, so they have their own processes."""
+
+import csv
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def with_devices(count: int) -> dict[str, str]:
+    """The environment of a process with so many CPU devices."""
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}"
+    return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
+
+
+def test_four_devices():
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "tests/four_devices.py"]
+    run = subprocess.run(command, cwd=ROOT, env=with_devices(4), capture_output=True, text=True, timeout=900)
+    assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
+
+
+TINY = ["--env", "point", "--hidden", "16", "--cib_dim", "4", "--batch_size", "16", "--utd", "0.1", "--num_envs", "8",
+        "--cohorts", "2", "--warmup_episodes", "4", "--buffer_size", "400", "--eval_episodes", "6", "--eval_every", "0",
+        "--checkpoint_every", "0", "--learning_rate", "1e-3"]  # fmt: skip
+
+
+class Member:
+    """One process of a pod of `count`, with two devices."""
+
+    def __init__(self, run: Path, count: int, number: int, port: int, *flags: str):
+        pod = ["--coordinator", f"localhost:{port}", "--num_processes", str(count), "--process_id", str(number)]
+        command = [sys.executable, "tests/pod_member.py", *TINY, "--out", str(run), *(pod if count > 1 else []), *flags]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=with_devices(2), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    def finish(self) -> str:
+        output, errors = self.process.communicate(timeout=300)
+        assert self.process.returncode == 0, output[-3000:] + errors[-3000:]
+        return output
+
+
+def start(run: Path, count: int, *flags: str) -> list[Member]:
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    return [Member(run, count, number, port, *flags) for number in range(count)]
+
+
+def steps_of(run: Path) -> list[int]:
+    """Of metrics.csv, as far as it is written."""
+    path = run / "metrics.csv"
+    lines = path.read_text().split("\n")[1:-1] if path.exists() else []
+    return [int(line.split(",")[0]) for line in lines]
+
+
+def saved(run: Path) -> list[int]:
+    return sorted(int(path.name) for path in (run / "checkpoints").iterdir())
+
+
+def test_two_processes_stop_together_and_go_on_as_one_and_as_two(tmp_path):
+    """SIGTERM on the process that is not the lead saves on both; then 1 process for a while, then 2 to the end."""
+    run = tmp_path / "run"
+    pod = start(run, 2, "--total_steps", "4000000")
+    while len(steps_of(run)) < 8:
+        assert all(member.process.poll() is None for member in pod), [m.process.communicate() for m in pod]
+        time.sleep(0.1)
+    pod[1].process.send_signal(signal.SIGTERM)
+    outputs = [member.finish() for member in pod]
+    (stopped,) = saved(run)
+    assert f"stopped at step {stopped:,}" in outputs[0] and outputs[1] == ""
+    assert steps_of(run) == list(range(40, stopped + 1, 40))
+    assert "4 devices" in outputs[0] and "2 processes" in outputs[0]
+
+    end = stopped + 80
+    (alone,) = start(run, 1, "--resume", "--total_steps", str(end))
+    assert "2 devices" in alone.finish()
+    again = start(run, 2, "--resume", "--total_steps", str(end + 80))
+    assert [f"finished at step {end + 80:,}" in member.finish() for member in again] == [True, False]
+    assert steps_of(run) == list(range(40, end + 81, 40))
+    rows = list(csv.DictReader((run / "metrics.csv").open()))
+    updates = [int(row["updates"]) for row in rows]
+    assert updates[2:] == list(range(updates[2], updates[2] + 4 * len(updates[2:]), 4))  # none lost, none twice
+
+
+def test_a_mistake_stops_every_process(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    pod = start(tmp_path, 2)
+    errors = [member.process.communicate(timeout=120)[1] for member in pod]
+    assert [member.process.returncode for member in pod] == [2, 2]
+    assert "not empty and not a run" in errors[0] and "process 0 cannot start" in errors[1]
+
+
+def test_half_a_pod_is_refused(tmp_path):
+    for flags, words in ((["--process_id", "1"], "need --coordinator"), (["--coordinator", "a:1"], "--num_processes")):
+        (member,) = start(tmp_path / "run", 1, *flags)
+        _, errors = member.process.communicate(timeout=120)
+        assert member.process.returncode == 2 and words in errors
