@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
 from genda_mjx.config import Config, UserError
@@ -32,32 +33,49 @@ def layout(tree: Any) -> dict[str, str]:
 
 
 def checksums(tree: Any) -> dict[str, int]:
-    """Path of every array -> a sum over its bits; Orbax notices a missing or short file, but not a flipped bit."""
-    leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(_checksums(tree)))
-    return {jax.tree_util.keystr(path): int(value) for path, value in leaves}
+    """Path of every array -> a sum over its bits; Orbax notices a missing or short file, but not a flipped bit.
+
+    Each device adds up what it holds, and the host the devices, so a sum does not depend on how the array is split.
+    """
+    paths, leaves = zip(*jax.tree_util.tree_leaves_with_path(tree), strict=True)
+    held: dict[jax.Device, dict[int, tuple[jax.Array, np.ndarray]]] = {}
+    for number, leaf in enumerate(leaves):
+        for shard in leaf.addressable_shards:
+            if shard.replica_id == 0:
+                first = np.array([part.start or 0 for part in shard.index], np.uint32)
+                held.setdefault(shard.device, {})[number] = shard.data, first
+    totals = np.zeros(len(leaves), np.uint32)
+    for found in jax.device_get([_checksums(parts) for parts in held.values()]):
+        for number, value in found.items():
+            totals[number] += value
+    if jax.process_count() > 1:
+        totals = multihost_utils.process_allgather(totals).sum(0, dtype=np.uint32)
+    return {jax.tree_util.keystr(path): int(value) for path, value in zip(paths, totals, strict=True)}
 
 
 @jax.jit
-def _checksums(tree: Any) -> Any:
-    """Computed where the arrays are, so that it is the same however they are split over devices and processes."""
-    return jax.tree.map(checksum, tree)
+def _checksums(parts: dict[int, tuple[jax.Array, jax.Array]]) -> dict[int, jax.Array]:
+    return {number: checksum(*part) for number, part in parts.items()}
 
 
-def checksum(x: jax.Array) -> jax.Array:
-    """uint32, the sum modulo 2^32 of one scrambled number an element, made of its bits and its place."""
+def checksum(x: jax.Array, first: jax.Array) -> jax.Array:
+    """uint32 of a part of an array, which begins at the indices `first` [dimensions] of the whole: the sum modulo 2^32
+    of one scrambled number an element, made of its bits and its indices."""
     if x.dtype == bool:
         x = x.astype(jnp.uint8)
     if x.ndim == 0:
-        x = x[None]
+        x, first = x[None], jnp.zeros(1, jnp.uint32)
+    index = [jnp.arange(size, dtype=jnp.uint32) + start for size, start in zip(x.shape, first, strict=True)]
 
     def add(total: jax.Array, row: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        number, values = row
+        place, values = scramble(row[0]), row[1]
+        for more in index[1:]:
+            place = scramble(place[..., None] + more)
         bits = jax.lax.bitcast_convert_type(values, f"uint{8 * x.dtype.itemsize}").astype(jnp.uint32)
-        place = jnp.arange(values.size, dtype=jnp.uint32).reshape(values.shape)
-        return total + scramble(bits + scramble(place + scramble(number))).sum(dtype=jnp.uint32), None
+        return total + scramble(bits + place).sum(dtype=jnp.uint32), None
 
     # Row by row: XLA would write out the numbers of the whole array before it adds them.
-    return jax.lax.scan(add, jnp.uint32(0), (jnp.arange(len(x), dtype=jnp.uint32), x))[0]
+    return jax.lax.scan(add, jnp.uint32(0), (index[0], x))[0]
 
 
 def scramble(x: jax.Array) -> jax.Array:

@@ -3,6 +3,9 @@
 The training program runs inside `jax.shard_map` over this axis, on one device too. Outside of it (losses in a test, a
 controller over frozen skills) everything here sees one device and changes nothing.
 
+What crosses devices is one chain: each exchange needs the result of the one before. Two that do not could be started in
+a different order by two devices, and on virtual CPU devices they would then wait for each other for ever.
+
 What is drawn does not depend on the number of devices: each draws for all of them and takes its own rows, which XLA
 turns into drawing those rows. Row j on device d of D is row j * D + d of all.
 """
@@ -76,13 +79,3 @@ def gather(x: Array) -> Array:
 def average(tree: Tree) -> Tree:
     """Mean over devices: with equal shares, the mean over the whole batch of what is a mean over a share."""
     return jax.lax.pmean(tree, AXIS) if number() > 1 else tree
-
-
-def total(x: Array) -> Array:
-    """Sum over devices."""
-    return jax.lax.psum(x, AXIS) if number() > 1 else x
-
-
-def least(x: Array) -> Array:
-    """Minimum over devices."""
-    return jax.lax.pmin(x, AXIS) if number() > 1 else x

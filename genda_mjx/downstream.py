@@ -130,7 +130,7 @@ def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent,
         metrics |= {
             "train_success": episodes.success.mean(),
             "valid_episodes": places.count,
-            "failed_episodes": ring.rejected,
+            "failed_episodes": ring.rejected.sum(),
             "updates": learned.updates,
         }
         return TrainState(learned, ring, key, state.iteration + 1), metrics

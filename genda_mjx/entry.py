@@ -30,8 +30,12 @@ def tune_xla() -> None:
 
 
 def keep_compilations(folder: str) -> None:
-    """Persistent compilation cache: a second start of the same program skips the compiler."""
-    if folder:
+    """Persistent compilation cache: a second start of the same program skips the compiler.
+
+    Not for several processes on the CPU: there a program from the cache belongs to the process that compiled it, and
+    in another one it returned wrong numbers (jax 0.9.2, a sum over four devices in two processes).
+    """
+    if folder and not (jax.process_count() > 1 and jax.default_backend() == "cpu"):
         jax.config.update("jax_compilation_cache_dir", str(Path(folder).resolve()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 

@@ -9,7 +9,7 @@ of iterations in one dispatch; its state is donated, so the ring is updated in p
 files, signals and progress belong to the loop in `loop.py`.
 
 The program runs on all devices of a mesh, be it one: each has its share of the envs, of the ring and of every batch,
-and the whole agent. What crosses devices goes through `devices.py`: gradients (in `agents.base.advance`), the batch
+and the whole agent. What crosses devices goes through `devices.py`: gradients (in `agents.base.gradient`), the batch
 where a loss compares its samples with each other, and metrics.
 """
 
@@ -87,9 +87,10 @@ def split_axes(config: Config) -> TrainState:
     """Which axis of a state is split over the devices: that of the M episodes. The rest is the same on all."""
     lead = () if config.num_seeds == 1 else (None,)
     columns, past = P(*lead, None, AXIS), P(*lead, None, None, None, AXIS)
+    counters = P(*lead, AXIS)
     return TrainState(
         agent=P(), key=P(), iteration=P(),
-        ring=EpisodeRing(episodes=columns, valid=columns, slot=P(), inserted=P(), rejected=P()),
+        ring=EpisodeRing(episodes=columns, valid=columns, slot=P(), inserted=P(), rejected=counters),
         flight=None if config.cohorts == 1 else Flight(envs=columns, skill=columns, seed=columns, past=past),
     )  # fmt: skip
 
@@ -136,9 +137,12 @@ def make(config: Config, schedule: Schedule, env: Env, agent: Agent, mesh: Mesh 
             return agent.update(agent_state, batch, key_update)
 
         agent_state, metrics = learn(update, state.agent, key_learn, schedule.updates_per_iteration, warmup)
+        counts = {"valid": places.count, "empty": places.count == 0, "failed": ring.rejected.sum()}
+        metrics, counts = devices.average((metrics, jax.tree.map(jnp.float32, counts)))
+        total = lambda name: jnp.round(counts[name] * devices.number()).astype(jnp.int32)
         metrics |= {
-            "valid_episodes": jnp.where(devices.least(places.count) > 0, devices.total(places.count), 0),
-            "failed_episodes": ring.rejected,
+            "valid_episodes": jnp.where(total("empty") > 0, 0, total("valid")),  # 0: some device has none
+            "failed_episodes": total("failed"),
             "updates": agent_state.updates,
         }
         return TrainState(agent_state, ring, key, state.iteration + 1, flight), metrics
@@ -184,7 +188,7 @@ def learn(
 
     def steps(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
         state, metrics = jax.lax.scan(update, state, jax.random.split(key, count))
-        return state, devices.average(jax.tree.map(jnp.mean, metrics))
+        return state, jax.tree.map(jnp.mean, metrics)
 
     def wait(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
         metrics = jax.eval_shape(steps, state, key)[1]

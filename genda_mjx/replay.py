@@ -25,7 +25,7 @@ class EpisodeRing:
     valid: Array  # [slots, M] bool, False for empty places and for episodes whose physics failed
     slot: Array  # that the next insert fills
     inserted: Array  # episodes ever inserted, on all devices
-    rejected: Array  # those of them that were invalid
+    rejected: Array  # [M] those of them that were invalid, by column
 
 
 class Places(NamedTuple):
@@ -46,7 +46,7 @@ def empty(episode: Any, capacity: int, at_once: int) -> EpisodeRing:
         valid=jnp.zeros(shape, bool),
         slot=zero(),
         inserted=zero(),
-        rejected=zero(),
+        rejected=jnp.zeros(at_once, jnp.int32),
     )
 
 
@@ -59,7 +59,7 @@ def insert(ring: EpisodeRing, episodes: Any, valid: Array, whole: Array | bool =
         valid=write(ring.valid, valid & whole),
         slot=(ring.slot + whole) % len(ring.valid),
         inserted=ring.inserted + len(valid) * devices.number() * jnp.int32(whole),
-        rejected=ring.rejected + devices.total((~valid & whole).sum(dtype=jnp.int32)),
+        rejected=ring.rejected + (~valid & whole),
     )
 
 

@@ -42,7 +42,7 @@ def test_every_episode_is_whole_and_of_one_skill(flown):
     starts = jax.vmap(Walk(LENGTH).reset)(jax.random.wrap_key_data(episodes.seed)).info["position"]
     np.testing.assert_allclose(episodes.positions[:, 0], starts, atol=1e-6)
     failed = episodes.seed[:, -1] % 2 == 1
-    assert 0 < failed.sum() < 32 and int(state.ring.rejected) == failed.sum()
+    assert 0 < failed.sum() < 32 and int(state.ring.rejected.sum()) == failed.sum()
     np.testing.assert_array_equal(state.ring.valid[filled].ravel(), ~failed)
 
 

@@ -1,8 +1,5 @@
 """The memory estimate against XLA's own analysis of the compiled program."""
 
-import dataclasses
-
-import jax
 import numpy as np
 import pytest
 from trainer_helpers import Walk, build, tiny
@@ -23,7 +20,7 @@ from genda_mjx import schedule
 def test_estimate_is_within_a_fifth(algo, changes):
     """One run in which scratch weighs most, one in which the state does."""
     skill_dim = configuration.preset("point", "paper", algo).skill_dim
-    config = tiny(algo=algo, skill_dim=skill_dim, utd=0.01, **({"total_steps": 20_480} | changes))
+    config = tiny(algo=algo, skill_dim=skill_dim, utd=0.1, **({"total_steps": 40_960} | changes))
     plan, _, program = build(config, Walk())
     estimate = schedule.estimate(config, plan, program.abstract, 1)
     memory = program.run.lower(program.abstract, np.int32(1)).compile().memory_analysis()
@@ -47,10 +44,8 @@ def test_a_device_needs_its_share(monkeypatch):
 
 
 def test_seeds_multiply_what_is_needed():
-    config = tiny(num_seeds=3)
-    plan, _, program = build(config)
-    one_plan, _, one = build(dataclasses.replace(config, num_seeds=1))
-    three = schedule.estimate(config, plan, program.abstract, 1)
-    single = schedule.estimate(config, one_plan, one.abstract, 1)
-    assert three.total == pytest.approx(3 * single.total, rel=0.05)
-    assert jax.tree.leaves(program.abstract.agent.params)[0].shape[0] == 3
+    needed = []
+    for config in (tiny(num_seeds=3), tiny()):
+        plan, _, program = build(config)
+        needed.append(schedule.estimate(config, plan, program.abstract, 1).total)
+    assert needed[0] == pytest.approx(3 * needed[1], rel=0.01)

@@ -56,7 +56,7 @@ def test_failed_episodes_are_counted_and_left_out(learned):
     *_, state, metrics = learned
     failed = np.asarray(state.ring.episodes.seed)[..., -1] % 2 == 1
     assert failed.size == 16 and 0 < failed.sum() < 16
-    assert int(state.ring.rejected) == failed.sum() == metrics["failed_episodes"][-1]
+    assert int(state.ring.rejected.sum()) == failed.sum() == metrics["failed_episodes"][-1]
     np.testing.assert_array_equal(np.asarray(state.ring.valid), ~failed)
 
 

@@ -48,13 +48,23 @@ def test_rejected_episodes_are_counted():
     ring = replay.empty(one, 4, 2)
     for valid in ([True, False], [False, False], [True, True]):
         ring = replay.insert(ring, numbered(0, 2), jnp.array(valid))
-    assert (int(ring.rejected), int(ring.inserted), int(replay.places(ring).count), int(ring.slot)) == (3, 6, 2, 1)
+    assert (int(ring.rejected.sum()), int(ring.inserted), int(replay.places(ring).count), int(ring.slot)) == (
+        3,
+        6,
+        2,
+        1,
+    )
 
 
 def test_episodes_that_are_not_whole_leave_no_trace():
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), numbered(0, 1))
     ring = replay.insert(replay.empty(one, 4, 2), numbered(0, 2), jnp.ones(2, bool), jnp.bool_(False))
-    assert (int(ring.rejected), int(ring.inserted), int(replay.places(ring).count), int(ring.slot)) == (0, 0, 0, 0)
+    assert (int(ring.rejected.sum()), int(ring.inserted), int(replay.places(ring).count), int(ring.slot)) == (
+        0,
+        0,
+        0,
+        0,
+    )
     ring = replay.insert(ring, numbered(6, 2), jnp.ones(2, bool), jnp.bool_(True))
     assert (int(ring.inserted), int(replay.places(ring).count), int(ring.slot)) == (2, 2, 1)
     np.testing.assert_array_equal(ring.episodes["number"][0], [6, 7])

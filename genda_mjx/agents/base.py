@@ -78,9 +78,14 @@ def begin(
     )
 
 
+def gradient(loss: Callable[..., tuple[Array, Any]], params: Params, *arguments) -> tuple[tuple[Array, Any], Params]:
+    """loss(params, ...) -> (value, more) and its gradient, which is that of the whole batch on all devices."""
+    found, grads = jax.value_and_grad(loss, has_aux=True)(params, *arguments)
+    return found, devices.average(grads)
+
+
 def advance(state: AgentState, group: str, optimizer: optax.GradientTransformation, grads: Params) -> AgentState:
-    """One step of the optimiser `group` on the networks that `grads` names, along the gradient of the whole batch."""
-    grads = devices.average(grads)
+    """One step of the optimiser `group` on the networks that `grads` names."""
     params = pick(state.params, grads)
     updates, optimizer_state = optimizer.update(grads, state.optimizers[group], params)
     return state.replace(

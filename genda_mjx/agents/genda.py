@@ -1,7 +1,8 @@
 """GenDa: relabelled skills, a representation kept uniform, and a policy that sees only what phi does not.
 
 The order of an update is the official code's: (CIB, phi, lambda) from the old parameters, critic, actor and
-temperature, moving averages, gate. See docs/fidelity.md for every choice between the paper and that code.
+temperature, moving averages. The gate learns with the first, whose labels it sees: no other step touches it. See
+docs/fidelity.md for every choice between the paper and that code.
 """
 
 import jax
@@ -13,7 +14,19 @@ from jax.lax import stop_gradient
 from genda_mjx import devices, networks
 from genda_mjx.agents import cib, relabel, sac, skills
 from genda_mjx.agents import representation as rep
-from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, pick, track
+from genda_mjx.agents.base import (
+    Agent,
+    AgentState,
+    Batch,
+    Metrics,
+    Params,
+    Sizes,
+    advance,
+    begin,
+    gradient,
+    pick,
+    track,
+)
 from genda_mjx.config import Config
 
 MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses share no parameter and see the old phi
@@ -22,6 +35,7 @@ MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses sh
 def make(config: Config, sizes: Sizes) -> Agent:
     net = Networks(config, sizes)
     policy = sac.of(config, sizes.action, target_entropy=-sizes.action)
+    learns_gate = not config.no_relabel and config.relabel == "mix"
     model_adam, gate_adam = optax.adam(config.learning_rate), optax.adam(config.gate_learning_rate)
 
     def init(key: Array) -> AgentState:
@@ -62,8 +76,10 @@ def make(config: Config, sizes: Sizes) -> Agent:
         keep = relabel.keep_rollout(logit, config.keep_threshold)
         return z_tau, jnp.where(keep[:, None], batch.z_roll, z_mix), keep.mean()
 
-    def model_loss(params: Params, batch: Batch, z: Array, key: Array) -> tuple[Array, Metrics]:
-        """phi-step (Eq. 6), lambda and CIB (Eq. 9) in one gradient; one forward of phi for the four states."""
+    def model_loss(
+        params: Params, planes: Array, batch: Batch, z: Array, key_cib: Array, key_prior: Array
+    ) -> tuple[Array, Metrics]:
+        """phi-step (Eq. 6), lambda, CIB (Eq. 9) and gate in one gradient; one forward of phi for the four states."""
         states = jnp.stack([batch.s, batch.s_next, batch.s_0, batch.s_T])
         now, following, start, end = net.phi(params["phi"], states)
         step = following - now
@@ -79,12 +95,17 @@ def make(config: Config, sizes: Sizes) -> Agent:
             loss += config.beta * metrics["uniformity"]
         if not config.no_cib:
             mean, log_std = net.encoder(params["encoder"], batch.s)
-            noise = devices.own_rows(lambda rows: jax.random.normal(key, (rows, config.cib_dim)), len(mean))
+            noise = devices.own_rows(lambda rows: jax.random.normal(key_cib, (rows, config.cib_dim)), len(mean))
             local = mean + jnp.exp(log_std) * noise
             decoded = net.decoder(params["decoder"], stop_gradient(now), local)
             metrics["reconstruction"] = cib.reconstruction_loss(decoded, batch.s)
             metrics["kl"] = cib.kl_loss(mean, log_std)
             loss += metrics["reconstruction"] + config.kl_weight * metrics["kl"]
+        if learns_gate:
+            prior = devices.own_rows(lambda rows: sample_skill(key_prior, rows), len(z))
+            codes = relabel.skill_code(jnp.concatenate([z, prior]), planes)
+            metrics["gate_loss"] = relabel.gate_loss(*jnp.split(net.gate(params["gate"])[codes], 2))
+            loss += metrics["gate_loss"]
         metrics |= {"phi_dot": rep.reward(step, z).mean(), "constraint": constraint.mean(), "lambda": multiplier}
         return loss, metrics
 
@@ -93,25 +114,19 @@ def make(config: Config, sizes: Sizes) -> Agent:
         key_label, key_cib, key_next, key_actor, key_prior = jax.random.split(key, 5)
         z_tau, z, kept = labels(state, batch, key_label)
 
-        # phi, lambda, CIB: all from the old parameters.
-        grads, metrics = jax.grad(model_loss, has_aux=True)(pick(state.params, MODEL), batch, z_tau, key_cib)
-        state = advance(state, "model", model_adam, grads)
+        # phi, lambda, CIB and gate: all from the old parameters.
+        parts = pick(state.params, [*MODEL, "gate"])
+        (_, metrics), grads = gradient(model_loss, parts, state.buffers["planes"], batch, z_tau, key_cib, key_prior)
+        state = advance(state, "model", model_adam, pick(grads, MODEL))
+        if learns_gate:
+            state = advance(state, "gate", gate_adam, pick(grads, ["gate"]))
 
         # SAC: the new phi pays the reward, the new encoder shows the states.
         pair = jnp.stack([batch.s, batch.s_next])
         now, following = net.phi(state.params["phi"], pair)
         rows = sac.Rows(batch.s, batch.a, batch.s_next, *net.local(state.params, pair))
         state, more = policy.step(state, rows, z, rep.reward(following - now, z), key_next, key_actor)
-        metrics |= more | {"kept": kept}
-
-        state = track(state, config.ema_rate)
-        if not config.no_relabel and config.relabel == "mix":
-            prior = devices.own_rows(lambda rows: sample_skill(key_prior, rows), len(z))
-            codes = relabel.skill_code(jnp.concatenate([z_tau, prior]), state.buffers["planes"])
-            gate_loss = lambda p: relabel.gate_loss(*jnp.split(net.gate(p["gate"])[codes], 2))
-            metrics["gate_loss"], grads = jax.value_and_grad(gate_loss)(pick(state.params, ["gate"]))
-            state = advance(state, "gate", gate_adam, grads)
-        return state, metrics
+        return track(state, config.ema_rate), metrics | more | {"kept": kept}
 
     return Agent(init, sample_skill, act, update, lambda state, obs: net.phi(state.params["phi"], obs))
 

@@ -7,14 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.lax import stop_gradient
 
 from genda_mjx import networks
-from genda_mjx.agents.base import AgentState, Batch, Metrics, Params, Sizes, advance, pick
+from genda_mjx.agents.base import AgentState, Batch, Metrics, Params, Sizes, advance, gradient, pick
 from genda_mjx.config import Config
 
 
@@ -133,7 +132,7 @@ class ActorCritic:
             q = self.q(p["critic"], rows.s, z, rows.a)
             return critic_loss(q, target), q
 
-        (value, q), grads = jax.value_and_grad(loss, has_aux=True)(pick(state.params, ["critic"]))
+        (value, q), grads = gradient(loss, pick(state.params, ["critic"]))
         return self.advance(state, grads), {"critic_loss": value, "reward": reward.mean(), "q": q.mean()}
 
     def policy_step(
@@ -147,7 +146,7 @@ class ActorCritic:
             temperature = temperature_loss(self.alpha_weight(p["log_alpha"]), log_prob, self.target_entropy)
             return actor + temperature, (actor, log_prob)
 
-        grads, (actor, log_prob) = jax.grad(loss, has_aux=True)(pick(state.params, ["actor", "log_alpha"]))
+        (_, (actor, log_prob)), grads = gradient(loss, pick(state.params, ["actor", "log_alpha"]))
         metrics = {"actor_loss": actor, "log_prob": log_prob.mean(), "alpha": jnp.exp(state.params["log_alpha"])}
         return self.advance(state, grads), metrics
 
