@@ -96,4 +96,4 @@ def rows(leaf: Array, places: Array, times: Array) -> Array:
 
 def flat(leaf: Array) -> Array:
     """leaf [slots, M, ...] by flat places [slots * M, ...]."""
-    return leaf.reshape(-1, *leaf.shape[2:])
+    return leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])
