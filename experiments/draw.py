@@ -75,7 +75,7 @@ def draw(folder: Path, title: str = "", order: list[str] | None = None) -> str:
     if not found:
         raise UserError(f"no evaluation in {folder} yet: no <variant>-seed<k>/metrics.csv with a coverage in it")
     found = {name: found[name] for name in order or sorted(found) if name in found}
-    figure = Figure(figsize=(6.5, 4.2), layout="constrained")
+    figure = Figure(figsize=(7.8, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for index, (name, curves) in enumerate(found.items()):
@@ -86,7 +86,7 @@ def draw(folder: Path, title: str = "", order: list[str] | None = None) -> str:
     random = np.mean([curve.random for curves in found.values() for curve in curves])
     axes.axhline(random, color="grey", linestyle=":", label="random policy")
     axes.set(title=title or folder.name, xlabel="environment steps", ylabel="bins covered by 48 skills")
-    axes.legend(title="variant (seeds)")
+    figure.legend(title="variant (seeds)", loc="outside right upper")
     figure.savefig(folder / "coverage.png", dpi=120)
     text = table(found)
     (folder / "coverage.md").write_text(text + "\n")
