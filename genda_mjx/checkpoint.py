@@ -89,7 +89,13 @@ def split(state: TrainState) -> dict[str, Any]:
     """TrainState -> items of a checkpoint. Keys are stored as their words, which any version can read."""
     key = jax.random.key_data(state.key) if isinstance(state.key, jax.Array) else abstract_key_data(state.key)
     items = {"learner": {"agent": state.agent, "key": key, "iteration": state.iteration}, "replay": state.ring}
-    return items if state.flight is None else items | {"flight": state.flight}
+    return items if state.flight is None else items | {"flight": filled(state.flight)}
+
+
+def filled(tree: Any) -> dict[str, Any]:
+    """Its arrays by path, without those of size 0 (a body without activations has one), which Orbax refuses."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {jax.tree_util.keystr(path): leaf for path, leaf in leaves if leaf.size}
 
 
 def abstract_key_data(key: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
@@ -97,10 +103,16 @@ def abstract_key_data(key: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(data.shape, data.dtype, sharding=key.sharding)
 
 
-def join(items: dict[str, Any]) -> TrainState:
+def join(items: dict[str, Any], abstract: TrainState) -> TrainState:
     learner = items["learner"]
+
+    def find(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.Array:
+        stored = items["flight"].get(jax.tree_util.keystr(path))
+        return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding) if stored is None else stored
+
+    flight = jax.tree_util.tree_map_with_path(find, abstract.flight)
     key = jax.random.wrap_key_data(learner["key"])
-    return TrainState(learner["agent"], items["replay"], key, learner["iteration"], items.get("flight"))
+    return TrainState(learner["agent"], items["replay"], key, learner["iteration"], flight)
 
 
 class Checkpoints:
@@ -149,7 +161,7 @@ class Checkpoints:
 
     def load(self, step: int | None, abstract: TrainState) -> TrainState:
         """The whole state, as `abstract` (shapes) says it must be, on the devices that it names (else on the first)."""
-        return join(self._load(step, split(abstract)))
+        return join(self._load(step, split(abstract)), abstract)
 
     def load_agent(self, step: int | None, abstract: TrainState) -> Any:
         """The agent alone; the replay is not read."""

@@ -176,14 +176,16 @@ def test_replay_is_not_read_for_the_agent(toy):
 
 
 def kill_and_resume(tmp_path: Path, kills: int, seed: int) -> None:
+    """With cohorts, so that every checkpoint is taken in the middle of episodes."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     started = time.monotonic()
-    subprocess.run(train_command(straight, *SMALL), check=True, capture_output=True, timeout=300)
+    flags = [*SMALL, "--cohorts", "2"]
+    subprocess.run(train_command(straight, *flags), check=True, capture_output=True, timeout=300)
     longest = time.monotonic() - started
     rng = random.Random(seed)
     resume: list[str] = []
     for i in range(kills):
-        process = subprocess.Popen(train_command(killed, *SMALL, *resume), stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(train_command(killed, *flags, *resume), stdout=subprocess.DEVNULL)
         try:
             process.wait(timeout=longest * rng.uniform(0.5, 1.0))
             if i == 0:
@@ -197,7 +199,7 @@ def kill_and_resume(tmp_path: Path, kills: int, seed: int) -> None:
             break
     done = (killed / "checkpoints" / "3200").exists()
     if not done:
-        subprocess.run(train_command(killed, *SMALL, *resume), check=True, capture_output=True, timeout=300)
+        subprocess.run(train_command(killed, *flags, *resume), check=True, capture_output=True, timeout=300)
     assert_same_run(straight, killed)
 
 

@@ -70,6 +70,19 @@ def test_one_dispatch_of_three_equals_three_of_one(learned):
     assert program.run._cache_size() == 1  # the number of iterations is not compiled in
 
 
+def test_nothing_but_the_count_and_the_metrics_crosses_to_the_host(learned):
+    _, program, warm, *_ = learned
+    state = jax.tree.map(lambda x: x.copy(), warm)
+    count = jax.device_put(np.int32(2))
+    with jax.transfer_guard("disallow"):
+        state, metrics = program.run(state, count)
+        state, metrics = jax.block_until_ready(program.run(state, count))
+    assert int(state.agent.updates) == 16
+    with pytest.raises(Exception, match="Disallowed host-to-device transfer"), jax.transfer_guard("disallow"):
+        program.run(state, np.int32(1))  # the guard sees even four bytes
+    assert sum(value.nbytes for value in metrics.values()) < 1000
+
+
 def test_seed_decides_everything(learned):
     _, program, warm, *_ = learned
     again, _ = program.run(program.init(jax.random.key(3)), np.int32(1))
