@@ -64,8 +64,9 @@ def check_shares(config: Config, episode_length: int, num_devices: int) -> None:
         fitting = [g for g in range(1, episode_length + 1) if episode_length % g == 0]
         nearest = min(fitting, key=lambda g: abs(g - cohorts))
         raise UserError(f"--cohorts {cohorts} does not divide an episode's {episode_length} steps; try {nearest}")
-    share, parts = cohorts * num_devices, f"{cohorts} cohorts on " * (cohorts > 1) + f"{num_devices} devices"
+    share = cohorts * num_devices
     if envs % share:
+        parts = " on ".join([f"{cohorts} cohorts"] * (cohorts > 1) + [f"{num_devices} devices"] * (num_devices > 1))
         raise UserError(
             f"--num_envs {envs} cannot be split evenly over {parts}; choose a multiple of {share}, such as "
             f"{-(-envs // share) * share}" + ", or fewer with --num_devices" * (num_devices > 1)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,9 @@ def mistake(result: subprocess.CompletedProcess) -> str:
     [
         (["--env", "cat"], ["'cat'", "point, fish, quadruped, humanoid, dog"]),
         (["--num_envs", "0"], ["--num_envs is 0"]),
+        (["--cohorts", "7"], ["--cohorts 7", "200 steps", "try 8"]),
+        (["--num_envs", "6", "--cohorts", "4"], ["--num_envs 6", "4 cohorts;", "such as 8"]),
+        (["--num_devices", "3"], ["--num_devices 3", "jax sees 1"]),
         (["--total_steps", "399"], ["--total_steps 399", "one iteration", "400"]),
         (["--buffer_size", "100000000000000"], ["--buffer_size", "GiB is free"]),
         (["--algo", "nothing"], ["'nothing'", "genda, metra, csf, diayn, cic"]),
@@ -65,6 +69,19 @@ def test_jax_010_is_refused_on_cpu(monkeypatch):
     monkeypatch.setattr(entry.jax, "__version__", "0.10.2")
     with pytest.raises(UserError, match=r"0\.10\.2.*requirements\.txt"):
         entry.check_jax()
+
+
+def test_xla_flags_of_the_user_stay(monkeypatch):
+    flag = "--xla_gpu_triton_gemm_any"
+    for given, expected in (
+        ("", f"{flag}=true"),
+        ("--xla_cpu_fast_min_max=true", f"--xla_cpu_fast_min_max=true {flag}=true"),
+        (f"{flag}=false", f"{flag}=false"),
+    ):
+        monkeypatch.setenv("XLA_FLAGS", given)
+        entry.tune_xla()
+        entry.tune_xla()
+        assert os.environ["XLA_FLAGS"] == expected
 
 
 def test_tiny_run_and_evaluation_of_it(tmp_path):
