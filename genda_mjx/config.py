@@ -48,7 +48,7 @@ class Config:
     # Networks
     hidden: int = 1024  # width of both hidden layers, all networks
     skill_dim: int = 2  # d, dimension of a skill; the number of skills where they are a list
-    discrete: bool = False  # metra: skills are a list of one-hots instead of directions
+    discrete: bool = False  # metra: skills are a list of one-hots instead of directions, 16 of them by default
     cib_dim: int = 256  # dimension of the CIB embedding that the actor sees
     bf16: bool = False  # bfloat16 matrix products in the networks (parameters and physics stay float32)
 
@@ -112,6 +112,8 @@ ALGO_PRESETS: dict[str, dict[str, Any]] = {
     "diayn": {"skill_dim": 50, "initial_alpha": 0.1},
     "cic": {"skill_dim": 64},
 }
+
+DISCRETE_SKILLS = 16  # of metra --discrete, as in its HalfCheetah script; a body's own skill_dim would be 2 or 3 skills
 
 # A CPU-sized run: narrower and shorter, with a higher learning rate and a lower initial multiplier than the paper's so
 # that something shows within minutes. Not tuned beyond the point body; docs/fidelity.md lists it as our own choice.
@@ -177,6 +179,8 @@ def parse(arguments: list[str] | None = None) -> Config:
     run when resuming), the second lets every flag the user gave win over them."""
     first = _parse_over(Config(), arguments)
     base = preset(first.env, first.preset, first.algo)
+    if first.discrete:
+        base = dataclasses.replace(base, skill_dim=DISCRETE_SKILLS)
     if first.resume:
         stored = run_folder(first) / "config.json"
         if not stored.exists():

@@ -30,6 +30,12 @@ def test_flags_win_over_presets_wherever_they_stand():
     assert c.parse(["--preset", "small", "--hidden", "1024"]).hidden == 1024
 
 
+def test_a_list_of_skills_is_longer_than_a_direction():
+    assert c.parse(["--algo", "metra", "--discrete"]).skill_dim == 16
+    assert c.parse(["--algo", "metra", "--discrete", "--skill_dim", "24"]).skill_dim == 24
+    assert c.parse(["--algo", "metra"]).skill_dim == 2
+
+
 def test_json_round_trip_and_unknown_field():
     original = c.parse(["--env", "dog", "--preset", "small", "--beta", "0.25", "--no_relabel"])
     assert Config.from_json(original.to_json()) == original
