@@ -16,7 +16,7 @@ from jax.lax import stop_gradient
 
 from genda_mjx import networks
 from genda_mjx.agents import Agent, AgentState, sac
-from genda_mjx.agents.base import Metrics, Params, begin, gradient, pick, track
+from genda_mjx.agents.base import Metrics, Params, begin, grad, pick, track
 from genda_mjx.agents.representation import unit
 from genda_mjx.config import UserError
 
@@ -204,11 +204,11 @@ class Categorical(sac.ActorCritic):
     def learn(self, state: AgentState, batch: MacroBatch, key: Array) -> tuple[AgentState, Metrics]:
         """Critic, then actor and temperature through the new critic; nothing is sampled."""
         target = self.target(state, batch)
-        (critic_loss, q), grads = gradient(self.critic_loss, pick(state.params, ["critic"]), batch, target)
+        (critic_loss, q), grads = grad(self.critic_loss, pick(state.params, ["critic"]), batch, target)
         metrics = {"critic_loss": critic_loss, "reward": batch.reward.mean(), "q": q.mean()}
         metrics["alpha"] = jnp.exp(state.params["log_alpha"])
         state = self.advance(state, grads)
         policy = pick(state.params, ["actor", "log_alpha"])
-        (_, (actor_loss, log_prob)), grads = gradient(self.policy_loss, policy, state.params["critic"], batch)
+        (_, (actor_loss, log_prob)), grads = grad(self.policy_loss, policy, state.params["critic"], batch)
         metrics |= {"actor_loss": actor_loss, "log_prob": log_prob.mean()}
         return self.advance(state, grads), metrics

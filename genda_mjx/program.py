@@ -9,7 +9,7 @@ of iterations in one dispatch; its state is donated, so the ring is updated in p
 files, signals and progress belong to the loop in `loop.py`.
 
 The program runs on all devices of a mesh, be it one: each has its share of the envs, of the ring and of every batch,
-and the whole agent. What crosses devices goes through `devices.py`: gradients (in `agents.base.gradient`), the batch
+and the whole agent. What crosses devices goes through `devices.py`: gradients (in `agents.base.grad`), the batch
 where a loss compares its samples with each other, and metrics.
 """
 

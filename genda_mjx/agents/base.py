@@ -78,7 +78,7 @@ def begin(
     )
 
 
-def gradient(loss: Callable[..., tuple[Array, Any]], params: Params, *arguments) -> tuple[tuple[Array, Any], Params]:
+def grad(loss: Callable[..., tuple[Array, Any]], params: Params, *arguments) -> tuple[tuple[Array, Any], Params]:
     """loss(params, ...) -> (value, more) and its gradient, which is that of the whole batch on all devices."""
     found, grads = jax.value_and_grad(loss, has_aux=True)(params, *arguments)
     return found, devices.average(grads)

@@ -15,19 +15,7 @@ from jax import Array
 
 from genda_mjx import devices, networks
 from genda_mjx.agents import sac, skills
-from genda_mjx.agents.base import (
-    Agent,
-    AgentState,
-    Batch,
-    Metrics,
-    Params,
-    Sizes,
-    advance,
-    begin,
-    gradient,
-    pick,
-    track,
-)
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, grad, pick, track
 from genda_mjx.agents.representation import unit
 from genda_mjx.config import Config
 
@@ -114,7 +102,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
         """The embeddings, then SAC with the particle entropy of the new g."""
         params, vectors = pick(state.params, MODEL), state.buffers["skill_vectors"]
-        (loss, vectors), grads = gradient(model_loss, params, vectors, batch)
+        (loss, vectors), grads = grad(model_loss, params, vectors, batch)
         state = advance(state, "model", adam, grads)
         distances = nearest_distances(*embed_states(state.params, batch), NEIGHBOURS)
         moments = observe(state.buffers["distances"], devices.gather(distances))

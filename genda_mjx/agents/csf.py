@@ -14,19 +14,7 @@ from jax.nn import logsumexp
 from genda_mjx import networks
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents import sac, skills
-from genda_mjx.agents.base import (
-    Agent,
-    AgentState,
-    Batch,
-    Metrics,
-    Params,
-    Sizes,
-    advance,
-    begin,
-    gradient,
-    pick,
-    track,
-)
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, grad, pick, track
 from genda_mjx.config import Config
 
 NEGATIVES = 256  # prior skills drawn afresh for each gradient step and shared by its batch
@@ -92,7 +80,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
             psi = policy.critics(p["critic"], batch.s, z, batch.a)
             return successor_loss(psi, target), psi
 
-        (value, psi), grads = gradient(loss, pick(state.params, ["critic"]))
+        (value, psi), grads = grad(loss, pick(state.params, ["critic"]))
         metrics = {"critic_loss": value, "reward": rep.reward(step, z).mean(), "q": values(psi, z).mean()}
         return policy.advance(state, grads), metrics
 
@@ -100,7 +88,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
         """phi, then psi on the steps of the new phi, then the actor through the new psi."""
         key_negatives, key_next, key_actor = jax.random.split(key, 3)
         negatives = sample_skill(key_negatives, NEGATIVES)
-        (_, metrics), grads = gradient(model_loss, pick(state.params, ["phi"]), batch, negatives)
+        (_, metrics), grads = grad(model_loss, pick(state.params, ["phi"]), batch, negatives)
         state = advance(state, "model", adam, grads)
         state, more = critic_step(state, batch, latent_step(state.params, batch), key_next)
         z, critic = batch.z_roll, state.params["critic"]

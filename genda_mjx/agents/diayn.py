@@ -11,19 +11,7 @@ from jax import Array
 
 from genda_mjx import networks
 from genda_mjx.agents import sac, skills
-from genda_mjx.agents.base import (
-    Agent,
-    AgentState,
-    Batch,
-    Metrics,
-    Params,
-    Sizes,
-    advance,
-    begin,
-    gradient,
-    pick,
-    track,
-)
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, grad, pick, track
 from genda_mjx.config import Config
 
 
@@ -57,7 +45,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
 
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
         """The classifier, then SAC with the reward of the new one."""
-        (_, metrics), grads = gradient(model_loss, pick(state.params, ["discriminator"]), batch)
+        (_, metrics), grads = grad(model_loss, pick(state.params, ["discriminator"]), batch)
         state = advance(state, "model", adam, grads)
         reward = skill_reward(discriminator.apply(state.params["discriminator"], batch.s_next), batch.z_roll)
         state, more = policy.step(state, sac.Rows.of(batch), batch.z_roll, reward, *jax.random.split(key))

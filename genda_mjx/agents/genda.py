@@ -14,19 +14,7 @@ from jax.lax import stop_gradient
 from genda_mjx import devices, networks
 from genda_mjx.agents import cib, relabel, sac, skills
 from genda_mjx.agents import representation as rep
-from genda_mjx.agents.base import (
-    Agent,
-    AgentState,
-    Batch,
-    Metrics,
-    Params,
-    Sizes,
-    advance,
-    begin,
-    gradient,
-    pick,
-    track,
-)
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, grad, pick, track
 from genda_mjx.config import Config
 
 MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses share no parameter and see the old phi
@@ -116,7 +104,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
 
         # phi, lambda, CIB and gate: all from the old parameters.
         parts = pick(state.params, [*MODEL, "gate"])
-        (_, metrics), grads = gradient(model_loss, parts, state.buffers["planes"], batch, z_tau, key_cib, key_prior)
+        (_, metrics), grads = grad(model_loss, parts, state.buffers["planes"], batch, z_tau, key_cib, key_prior)
         state = advance(state, "model", model_adam, pick(grads, MODEL))
         if learns_gate:
             state = advance(state, "gate", gate_adam, pick(grads, ["gate"]))

@@ -11,19 +11,7 @@ from jax import Array
 from genda_mjx import networks
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents import sac, skills
-from genda_mjx.agents.base import (
-    Agent,
-    AgentState,
-    Batch,
-    Metrics,
-    Params,
-    Sizes,
-    advance,
-    begin,
-    gradient,
-    pick,
-    track,
-)
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, grad, pick, track
 from genda_mjx.config import Config
 
 MODEL = ("phi", "log_lambda")
@@ -62,7 +50,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
 
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
         """phi and lambda, then SAC with the reward of the new phi."""
-        (_, metrics), grads = gradient(model_loss, pick(state.params, MODEL), batch)
+        (_, metrics), grads = grad(model_loss, pick(state.params, MODEL), batch)
         state = advance(state, "model", adam, grads)
         reward = rep.reward(latent_step(state.params, batch), target_of(batch.z_roll))
         state, more = policy.step(state, sac.Rows.of(batch), batch.z_roll, reward, *jax.random.split(key))

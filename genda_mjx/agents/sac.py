@@ -13,7 +13,7 @@ from jax import Array
 from jax.lax import stop_gradient
 
 from genda_mjx import networks
-from genda_mjx.agents.base import AgentState, Batch, Metrics, Params, Sizes, advance, gradient, pick
+from genda_mjx.agents.base import AgentState, Batch, Metrics, Params, Sizes, advance, grad, pick
 from genda_mjx.config import Config
 
 
@@ -87,8 +87,8 @@ class ActorCritic:
 
     def advance(self, state: AgentState, grads: Params) -> AgentState:
         """One step of each network that `grads` names."""
-        for name, grad in grads.items():
-            state = advance(state, name, self._optimizers[name], {name: grad})
+        for name in grads:
+            state = advance(state, name, self._optimizers[name], pick(grads, [name]))
         return state
 
     @property
@@ -132,7 +132,7 @@ class ActorCritic:
             q = self.q(p["critic"], rows.s, z, rows.a)
             return critic_loss(q, target), q
 
-        (value, q), grads = gradient(loss, pick(state.params, ["critic"]))
+        (value, q), grads = grad(loss, pick(state.params, ["critic"]))
         return self.advance(state, grads), {"critic_loss": value, "reward": reward.mean(), "q": q.mean()}
 
     def policy_step(
@@ -146,7 +146,7 @@ class ActorCritic:
             temperature = temperature_loss(self.alpha_weight(p["log_alpha"]), log_prob, self.target_entropy)
             return actor + temperature, (actor, log_prob)
 
-        (_, (actor, log_prob)), grads = gradient(loss, pick(state.params, ["actor", "log_alpha"]))
+        (_, (actor, log_prob)), grads = grad(loss, pick(state.params, ["actor", "log_alpha"]))
         metrics = {"actor_loss": actor, "log_prob": log_prob.mean(), "alpha": jnp.exp(state.params["log_alpha"])}
         return self.advance(state, grads), metrics
 
