@@ -48,6 +48,7 @@ def measure(options: Options, num_envs: int, num_devices: int) -> dict[str, floa
     config = dataclasses.replace(
         preset(options.env, "small"), num_envs=num_envs, hidden=options.width, warmup_episodes=0,
         cohorts=options.cohorts, utd=UPDATES * options.cohorts / (num_envs * length), buffer_size=num_envs * length,
+        total_steps=num_envs * length,
     )  # fmt: skip
     plan = schedule.derive(config, length, num_devices)
     agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
