@@ -137,6 +137,7 @@ def make(config: Config, schedule: Schedule, env: Env, agent: Agent, mesh: Mesh 
             return agent.update(agent_state, batch, key_update)
 
         agent_state, metrics = learn(update, state.agent, key_learn, schedule.updates_per_iteration, warmup)
+        # Counts cross devices with the metrics: one exchange, after those of the updates.
         counts = {"valid": places.count, "empty": places.count == 0, "failed": ring.rejected.sum()}
         metrics, counts = devices.average((metrics, jax.tree.map(jnp.float32, counts)))
         total = lambda name: jnp.round(counts[name] * devices.number()).astype(jnp.int32)
@@ -231,11 +232,11 @@ def explore_or_act(env: Env, agent: Agent, state: AgentState, z: Array, warmup: 
 
 def rollout(env: Env, start: State, z: Array, seeds: Array, choose: Choose, key: Array) -> tuple[Episode, Array]:
     """Whole episodes of N vmapped copies from `start`, and which of them are valid [N]."""
-    last, steps = advance(env, start, choose, key, env.episode_length)
+    last, steps = step_envs(env, start, choose, key, env.episode_length)
     return join(steps, last, z, seeds), ~last.info["failed"]
 
 
-def advance(env: Env, start: State, choose: Choose, key: Array, count: int) -> tuple[State, Steps]:
+def step_envs(env: Env, start: State, choose: Choose, key: Array, count: int) -> tuple[State, Steps]:
     """`count` steps of N vmapped copies."""
 
     def step(now: State, key: Array) -> tuple[State, Steps]:
@@ -290,7 +291,7 @@ def fly(
     join_cohorts = lambda leaf: leaf.reshape(cohorts * size, *leaf.shape[2:])
     part_cohorts = lambda leaf: leaf.reshape(cohorts, size, *leaf.shape[1:])
     choose = explore_or_act(env, agent, state, join_cohorts(z), warmup)
-    envs, steps = advance(env, jax.tree.map(join_cohorts, envs), choose, key_act, env.episode_length // cohorts)
+    envs, steps = step_envs(env, jax.tree.map(join_cohorts, envs), choose, key_act, env.episode_length // cohorts)
     envs = jax.tree.map(part_cohorts, envs)
     past = jax.tree.map(lambda store, new: put(store, jax.vmap(part_cohorts)(new)), flight.past, steps)
 
