@@ -36,7 +36,7 @@ class Config:
     cohorts: int = 1  # G, groups of envs whose episodes end in turn: an iteration is then T/G steps of all envs
     batch_size: int = 256  # B, transitions per gradient step
     buffer_size: int = 1_000_000  # replay capacity in transitions, rounded down to whole iterations
-    warmup_episodes: int = 100  # random-action episodes before learning, rounded up to whole iterations
+    warmup_episodes: int = 100  # learning starts after the steps of so many, all random, rounded up to whole iterations
     iterations_per_dispatch: int = 1  # iterations that run on the device before the host looks again
 
     # Devices: num_envs, batch_size and buffer_size are totals over all of them

@@ -162,7 +162,7 @@ class Training:
                 step = iteration * s.steps_per_iteration
                 rows = [{name: values[i].flat[k].item() for name, values in table.items()} for k in range(seeds)]
                 updates += s.updates_per_iteration * (iteration > s.warmup_iterations)
-                if iteration >= s.warmup_iterations and min(row["valid_episodes"] for row in rows) == 0:
+                if iteration > s.warmup_iterations and min(row["valid_episodes"] for row in rows) == 0:
                     raise UserError(f"the physics failed in every episode of {self.config.env}: nothing to learn from")
                 found = [{}] * seeds
                 if i == n - 1 and (iteration == s.iterations or is_due(step, s.eval_steps)):

@@ -49,7 +49,8 @@ def derive(config: Config, episode_length: int, num_devices: int = 1) -> Schedul
         episodes_at_once=at_once,
         updates_per_iteration=updates,
         iterations=config.total_steps // steps,
-        warmup_iterations=-(-config.warmup_episodes // at_once) + config.cohorts - 1,
+        # As many steps with cohorts as without, but not before the first cohort's episodes end.
+        warmup_iterations=max(-(-config.warmup_episodes // at_once), config.cohorts - 1),
         capacity=capacity,
         eval_steps=whole(config.eval_every),
         checkpoint_steps=whole(config.checkpoint_every),
@@ -167,8 +168,8 @@ def describe(config: Config, schedule: Schedule, state: Any, num_devices: int = 
     lines = [
         f"{config.algo} on {config.env}: {s.iterations} iterations of {s.steps_per_iteration:,} steps ({envs}) and "
         f"{s.updates_per_iteration:,} updates of batch {config.batch_size} = {s.total_steps:,} steps",
-        f"warm-up {s.warmup_iterations} iterations ({(s.warmup_iterations + 1 - cohorts) * s.episodes_at_once} random "
-        f"episodes); replay {s.capacity:,} episodes, {gib(nbytes(state.ring))}; "
+        f"warm-up {s.warmup_iterations} iterations ({s.warmup_iterations * s.steps_per_iteration:,} random steps); "
+        f"replay {s.capacity:,} episodes, {gib(nbytes(state.ring))}; "
         f"{config.utd * config.batch_size:g} sampled transitions a step",
         f"{count(state.agent.params):,} parameters; about {gib(memory.total)} of memory"
         + (f" of {gib(free)} free" if free is not None else "")

@@ -71,7 +71,7 @@ def test_an_update_on_four_devices_is_the_update_of_the_whole_batch(algo, change
     assert max(jax.tree.leaves(moved)) > 5e-4  # something was learned
 
 
-CONFIG = tiny(num_envs=8, buffer_size=240, batch_size=16, cohorts=2, warmup_episodes=4)
+CONFIG = tiny(num_envs=8, buffer_size=240, batch_size=16, cohorts=2, warmup_episodes=8)
 
 
 def sets(ring) -> set[bytes]:

@@ -23,10 +23,10 @@ def flown():
 def test_schedule_of_cohorts(flown):
     plan, state, metrics, _ = flown
     assert (plan.steps_per_iteration, plan.episodes_at_once, plan.updates_per_iteration) == (20, 2, 2)
-    assert plan.warmup_iterations == 2 + COHORTS - 1  # 4 random episodes, and nothing ends in the first 4 iterations
+    assert plan.warmup_iterations == COHORTS - 1  # the steps of 4 episodes would be 2, but nothing ends in the first 4
     whole = 20 - (COHORTS - 1)
     assert int(state.ring.inserted) == whole * SIZE and int(state.ring.slot) == whole
-    assert list(metrics["updates"]) == [0] * 6 + [2 * (i + 1) for i in range(14)]
+    assert list(metrics["updates"]) == [0] * 4 + [2 * (i + 1) for i in range(16)]
     assert list(metrics["valid_episodes"][:4]) == [0] * 4
 
 

@@ -87,7 +87,7 @@ def test_schedule_of_thousands_of_envs():
     config = c.preset("quadruped", "accelerator")
     plan = schedule.derive(config, 200, 8)
     assert (plan.steps_per_iteration, plan.episodes_at_once, plan.updates_per_iteration) == (51_200, 256, 800)
-    assert plan.capacity == 20_480 and plan.warmup_iterations == 1 + 7
+    assert plan.capacity == 20_480 and plan.warmup_iterations == 7
     assert plan.updates_per_iteration * config.batch_size / plan.steps_per_iteration == 64
 
 
