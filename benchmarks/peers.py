@@ -1,10 +1,12 @@
 """Our program against Brax's SAC trainer on the same work: env steps a second, in one process.
 
-    python -m benchmarks.peers [--env fish] [--num_envs 64] [--width 256] [--batch_size 256] [--updates 4]
+    python -m benchmarks.peers [--env fish] [--num_envs 64] [--width 256] [--batch_size 256] [--updates 4] [--filling]
 
 Same body (ours, through the Brax API), actor and twin critic of the same sizes with LayerNorm in the critics, same
-batch, same gradient steps per env step, same number of env steps a measurement. Brax's figure is its own training/sps;
-its first epoch compiles and is left out. Ours runs plain SAC on the same losses as our agents, with the env's reward of
+batch, same gradient steps per env step, same number of env steps a measurement, same replay. Both fill the replay with
+random steps first, since a run of ten million steps with the paper's replay of one million spends nine tenths of its
+time with a full one; --filling measures before it is full. Brax's figure is its own training/sps; its first epoch
+compiles and is left out. Ours runs plain SAC on the same losses as our agents, with the env's reward of
 zero, as an agent of the program. Brax steps all envs once, then learns; we collect episodes, then learn: the work is
 the same, its order is not.
 """
@@ -37,6 +39,8 @@ class Options:
     width: int = 256  # both hidden layers of every network
     batch_size: int = 256
     updates: int = 4  # gradient steps for each step of all envs; utd is updates / num_envs
+    buffer_size: int = 1_000_000  # transitions in the replay
+    filling: bool = False  # measure while the replay fills instead of when it is full
     iterations: int = 4  # measured, each one episode of all envs; the median counts
 
 
@@ -61,30 +65,32 @@ def ours(options: Options) -> list[float]:
     env = entry.make_env(options.env)
     config = Config(
         env=options.env, num_envs=options.num_envs, hidden=options.width, batch_size=options.batch_size,
-        utd=options.updates / options.num_envs, buffer_size=8 * options.num_envs * env.episode_length,
-        warmup_episodes=1,
+        utd=options.updates / options.num_envs, buffer_size=options.buffer_size,
+        warmup_episodes=1 if options.filling else options.buffer_size // env.episode_length,
     )  # fmt: skip
     plan = schedule.derive(config, env.episode_length)
     agent = plain_sac(config, Sizes(env.observation_size, env.action_size))
     built = program.make(config, plan, env, agent)
     state, speeds = built.init(jax.random.key(0)), []
-    for _ in range(options.iterations + 2):  # the first compiles and is the warm-up
+    for _ in range(plan.warmup_iterations + 1 + options.iterations):
         start = time.perf_counter()
         state, metrics = built.run(state, np.int32(1))
         jax.block_until_ready((state, metrics))
         speeds.append(plan.steps_per_iteration / (time.perf_counter() - start))
     assert int(state.agent.updates) == (options.iterations + 1) * env.episode_length * options.updates
-    return speeds[2:]
+    return speeds[-options.iterations :]
 
 
 def braxs(options: Options) -> list[float]:
     """Env steps a second, one for each epoch of an episode of all envs."""
     env = entry.make_env(options.env)
     steps, speeds = options.num_envs * env.episode_length, []
+    before = steps if options.filling else options.buffer_size
     brax_sac.train(
-        env, num_timesteps=steps * (options.iterations + 2), episode_length=env.episode_length,
+        env, num_timesteps=before + steps * (options.iterations + 1), episode_length=env.episode_length,
         num_envs=options.num_envs, batch_size=options.batch_size, grad_updates_per_step=options.updates,
-        num_evals=options.iterations + 2, num_eval_envs=1, min_replay_size=steps, max_replay_size=8 * steps,
+        num_evals=options.iterations + 2, num_eval_envs=1, min_replay_size=before,
+        max_replay_size=options.buffer_size,
         max_devices_per_host=1,
         network_factory=functools.partial(
             brax_networks.make_sac_networks, hidden_layer_sizes=(options.width,) * 2, q_network_layer_norm=True
@@ -99,7 +105,8 @@ def main() -> None:
     entry.keep_compilations(".cache/jax")
     print(
         f"{options.env}, {options.num_envs} envs, width {options.width}, batch {options.batch_size}, "
-        f"{options.updates} updates for each step of all envs; {jax.default_backend()}, {os.cpu_count()} cores"
+        f"{options.updates} updates for each step of all envs, a replay of {options.buffer_size:,} "
+        f"{'filling' if options.filling else 'full'}; {jax.default_backend()}, {os.cpu_count()} cores"
     )
     rows = {"genda-mjx program": ours(options), "brax sac": braxs(options), "genda-mjx program, again": ours(options)}
     print("\n| trainer | steps/s, median | lowest | highest |\n|---|---|---|---|")
