@@ -41,28 +41,44 @@ class Options:
     one_row: bool = False  # print one row, of the first of --envs on all devices, as JSON
 
 
-def measure(options: Options, num_envs: int, num_devices: int) -> dict[str, float]:
-    """Seconds to trace and compile the program, and of one iteration."""
-    env = entry.make_env(options.env)
-    length = env.episode_length
-    config = dataclasses.replace(
-        preset(options.env, "small"), num_envs=num_envs, hidden=options.width, warmup_episodes=0,
-        cohorts=options.cohorts, utd=UPDATES * options.cohorts / (num_envs * length), buffer_size=num_envs * length,
-        total_steps=num_envs * length,
-    )  # fmt: skip
-    plan = schedule.derive(config, length, num_devices)
-    agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
-    built = program.make(config, plan, env, agent, devices.make_mesh(num_devices))
-    start = time.perf_counter()
-    run = built.run.lower(built.abstract, np.int32(1)).compile()
-    compiling = time.perf_counter() - start
-    state, times = built.init(program.seed_keys(config)), []
-    for _ in range(options.rounds + 1):
+class Row:
+    """The program for one number of envs and devices: seconds to trace and compile it, and of its iterations."""
+
+    def __init__(self, options: Options, num_envs: int, num_devices: int):
+        env = entry.make_env(options.env)
+        length = env.episode_length
+        config = dataclasses.replace(
+            preset(options.env, "small"), num_envs=num_envs, hidden=options.width, warmup_episodes=0,
+            cohorts=options.cohorts, utd=UPDATES * options.cohorts / (num_envs * length), buffer_size=num_envs * length,
+            total_steps=num_envs * length,
+        )  # fmt: skip
+        plan = schedule.derive(config, length, num_devices)
+        agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
+        built = program.make(config, plan, env, agent, devices.make_mesh(num_devices))
         start = time.perf_counter()
-        state, metrics = run(state, np.int32(1))
-        jax.block_until_ready((state, metrics))
-        times.append(time.perf_counter() - start)
-    return {"compile": compiling, "seconds": float(np.median(times[1:])), "steps": plan.steps_per_iteration}
+        self._run = built.run.lower(built.abstract, np.int32(1)).compile()
+        self.compiling = time.perf_counter() - start
+        self._state, self._times = built.init(program.seed_keys(config)), []
+        self.steps = plan.steps_per_iteration
+
+    def iterate(self) -> None:
+        start = time.perf_counter()
+        self._state, metrics = self._run(self._state, np.int32(1))
+        jax.block_until_ready((self._state, metrics))
+        self._times.append(time.perf_counter() - start)
+
+    def result(self) -> dict[str, float]:
+        """Without the first iteration, which also loads and allocates."""
+        return {"compile": self.compiling, "seconds": float(np.median(self._times[1:])), "steps": self.steps}
+
+
+def measure(options: Options, envs: tuple[int, ...], num_devices: int) -> dict[int, dict[str, float]]:
+    """A row for each number of envs. Their iterations take turns, so that a slow minute is slow for all."""
+    rows = {n: Row(options, n, num_devices) for n in envs}
+    for _ in range(options.rounds + 1):
+        for row in rows.values():
+            row.iterate()
+    return {n: row.result() for n, row in rows.items()}
 
 
 def measure_apart(options: Options, num_devices: int) -> dict[str, float]:
@@ -82,11 +98,11 @@ def measure_apart(options: Options, num_devices: int) -> dict[str, float]:
 def main() -> None:
     options = tyro.cli(Options)
     if options.one_row:
-        print(json.dumps(measure(options, options.envs[0], len(jax.devices()))))
+        print(json.dumps(measure(options, options.envs[:1], len(jax.devices()))[options.envs[0]]))
         return
     print(f"{options.env}, {os.cpu_count()} cores, width {options.width}, {options.cohorts} cohorts, {UPDATES} updates")
     if options.envs:
-        rows = {n: measure(options, n, 1) for n in options.envs}
+        rows = measure(options, options.envs, 1)
         print("\n| envs | compile, s | iteration, s | steps/s | time per env / that at 128 |\n|---|---|---|---|---|")
         each = lambda n: rows[n]["seconds"] / n
         for n, row in rows.items():

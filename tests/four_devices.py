@@ -125,6 +125,19 @@ def test_a_run_continues_on_another_number_of_devices(programs, tmp_path, monkey
     assert steps_seen == [str(steps * (i + 1)) for i in range(7)]
 
 
+def test_a_resumed_run_on_the_same_devices_is_the_run(tmp_path, monkeypatch):
+    """Cut in the middle of its episodes, a run on four devices writes the rows of one that was not cut."""
+    monkeypatch.setattr(loop, "make_env", lambda name: Walk())
+    part = lambda name, steps, **more: loop.Training(
+        dataclasses.replace(
+            CONFIG, out=str(tmp_path / name), total_steps=steps, eval_every=5 * 40, num_devices=4, **more
+        )
+    )()
+    assert part("straight", 8 * 40) and part("cut", 5 * 40) and part("cut", 8 * 40, resume=True)
+    straight, cut = ((tmp_path / name / "metrics.csv").read_text() for name in ("straight", "cut"))
+    assert straight == cut and len(cut.splitlines()) == 1 + 8
+
+
 def load(run: str, count: int):
     abstract = build(CONFIG, Walk(), devices.make_mesh(count))[2].abstract
     checkpoints = checkpoint.Checkpoints(Path(run), read_only=True)
