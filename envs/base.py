@@ -19,6 +19,7 @@ from envs.view import AccelerationView, View
 
 Array = jax.Array
 ACTION_REPEAT = 2  # control steps an agent step, all bodies
+PART = 128  # copies that a CPU steps at a time
 EXPLODED = 1e4  # a speed (m/s, rad/s) no body of ours can have; beyond it the physics is counted as failed
 
 
@@ -226,7 +227,7 @@ def _axes_joined(fn: Callable) -> Callable:
 
     @custom_batching.custom_vmap
     def copies(*args):
-        return fn(*args)
+        return _in_parts(fn)(*args)
 
     @copies.def_vmap
     def more_copies(size, batched, *args):
@@ -236,6 +237,20 @@ def _axes_joined(fn: Callable) -> Callable:
         return jax.tree.map(split, out), jax.tree.map(lambda _: True, out)
 
     return copies
+
+
+def _in_parts(fn: Callable) -> Callable:
+    """fn of N copies (last axis); on a CPU PART of them in turn, as the scratch of more does not fit its cache."""
+
+    def run(*args):
+        count = jax.tree.leaves(args)[0].shape[-1]
+        if jax.default_backend() != "cpu" or count <= PART or count % PART:
+            return fn(*args)
+        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], count // PART, PART), -2, 0)
+        join = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], count)
+        return jax.tree.map(join, jax.lax.map(lambda part: fn(*part), jax.tree.map(split, args)))
+
+    return run
 
 
 def _spread(size: int, batched: Sequence[Any], args: tuple, axis: int) -> Any:

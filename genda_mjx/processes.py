@@ -30,11 +30,19 @@ def start(config: Config) -> None:
         raise UserError("--num_processes and --process_id need --coordinator HOST:PORT, the address of process 0")
     elif under_slurm() or on_tpu():
         jax.distributed.initialize()
+        if one_task_a_node():  # jax gives each task of Slurm one GPU, however many tasks there are
+            jax.config.update("jax_cuda_visible_devices", "all")
+            jax.config.update("jax_rocm_visible_devices", "all")
 
 
 def under_slurm() -> bool:
     """In a step of several tasks, as srun starts them."""
     return "SLURM_STEP_NODELIST" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1
+
+
+def one_task_a_node() -> bool:
+    """Under Slurm: a task has all GPUs of its node, not just that of its number."""
+    return under_slurm() and os.environ["SLURM_NTASKS"] == os.environ.get("SLURM_STEP_NUM_NODES")
 
 
 def on_tpu() -> bool:

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -101,3 +103,36 @@ def test_half_a_pod_is_refused(tmp_path):
         (member,) = start(tmp_path / "run", 1, *flags)
         _, errors = member.process.communicate(timeout=120)
         assert member.process.returncode == 2 and words in errors
+
+
+def free_job() -> int:
+    """A job number whose port, which jax derives from it, is free."""
+    for job in range(1000, 5000):
+        with socket.socket() as port:
+            if port.connect_ex(("localhost", 61440 + job % 4096)):
+                return job
+    raise RuntimeError("no free port")
+
+
+@pytest.mark.parametrize(("nodes", "gpus"), [(2, ["all", "all"]), (1, ["0", "1"])])
+def test_two_tasks_under_slurm(nodes, gpus):
+    """Found by Slurm's variables alone. One task a node has all its GPUs, of several on a node each has its own."""
+    code = (
+        "import jax; from genda_mjx import processes; from genda_mjx.config import Config; processes.start(Config())\n"
+        "print(jax.process_index(), jax.device_count(), jax.config.values['jax_cuda_visible_devices'])"
+    )
+    job = str(free_job())
+    tasks = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=with_devices(2) | {
+                "SLURM_JOB_ID": job, "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2", "SLURM_PROCID": str(i),
+                "SLURM_LOCALID": str(0 if nodes == 2 else i), "SLURM_STEP_NUM_NODES": str(nodes),
+            },
+        )
+        for i in range(2)
+    ]  # fmt: skip
+    for i, task in enumerate(tasks):
+        output, errors = task.communicate(timeout=120)
+        assert task.returncode == 0, errors[-3000:]
+        assert output.split() == [str(i), "4", gpus[i]]

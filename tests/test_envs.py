@@ -28,8 +28,8 @@ def test_brax_interface(any_env):
     assert any_env.physics_steps * any_env.model.opt.timestep == pytest.approx(any_env.dt)
 
 
-def test_copies_do_not_depend_on_each_other():
-    """A copy steps the same alone, in a batch, and in a batch of batches."""
+def test_copies_do_not_depend_on_each_other(monkeypatch):
+    """A copy steps the same alone, in a batch, in a batch of batches, and in a batch that a CPU steps part by part."""
     env = FISH()
     keys = jax.random.split(jax.random.key(1), 6)
     actions = jax.random.uniform(keys[0], (6, env.action_size), minval=-1)
@@ -39,6 +39,10 @@ def test_copies_do_not_depend_on_each_other():
     nested = jax.jit(jax.vmap(jax.vmap(one)))(keys.reshape(2, 3), actions.reshape(2, 3, -1))
     np.testing.assert_allclose(alone, together[:2], rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(nested.reshape(6, -1), together, rtol=2e-4, atol=2e-5)
+    monkeypatch.setattr(envs.base, "PART", 2)
+    step_all = jax.vmap(one)
+    assert "scan[" in (jaxpr := str(jax.make_jaxpr(step_all)(keys, actions))) and "length=3" in jaxpr  # parts in turn
+    np.testing.assert_allclose(jax.jit(step_all)(keys, actions), together, rtol=2e-4, atol=2e-5)
 
 
 def test_step_is_deterministic_and_scannable():
