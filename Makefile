@@ -31,6 +31,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.learner
 	$(BIN)/python -m benchmarks.scaling
 	$(BIN)/python -m benchmarks.peers
+	$(BIN)/python -m benchmarks.operations
 	$(BIN)/python -m benchmarks.seeds
 	$(BIN)/python -m benchmarks.mazes
 	$(BIN)/python -m benchmarks.roofline

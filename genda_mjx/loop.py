@@ -173,6 +173,8 @@ class Training:
                     for csv, row in zip(self.csvs, rows, strict=True):
                         csv.write(row)
                     self._log(loggers, rows, step)
+            if iteration <= s.warmup_iterations:  # much faster than what follows: no measure of the time left
+                first, started = iteration, time.monotonic()
             self._show(rows, iteration, iteration - first, updates, time.monotonic() - started)
             if iteration == s.iterations or is_due(step, s.checkpoint_steps):
                 checkpoints.save(step, state, self.config)
@@ -247,14 +249,15 @@ class Training:
     def _show(self, rows: list[dict[str, Any]], iteration: int, run_now: int, updates: int, elapsed: float) -> None:
         """The progress line; numbers are means over the seeds, coverage is each one's."""
         s = self.schedule
-        rate = run_now * s.steps_per_iteration / elapsed
+        pace = "warm-up"
+        if run_now:
+            remaining = duration((s.iterations - iteration) * elapsed / run_now)
+            rates = f"{run_now * s.steps_per_iteration / elapsed:,.0f} steps/s {updates / elapsed:,.1f} updates/s"
+            pace = f"{rates}{f' x {len(rows)} seeds' if len(rows) > 1 else ''} | left {remaining}"
         mean = {name: np.mean([row[name] for row in rows]) for name in SHOWN if name in rows[0]}
         shown = " ".join(f"{name} {value:.3g}" for name, value in mean.items() if value == value)
-        remaining = (s.iterations - iteration) * elapsed / run_now
-        each = f" x {len(rows)} seeds" if len(rows) > 1 else ""
         self.progress.show(
-            f"step {iteration * s.steps_per_iteration:,}/{s.total_steps:,} | {rate:,.0f} steps/s "
-            f"{updates / elapsed:,.1f} updates/s{each} | left {duration(remaining)} | "
+            f"step {iteration * s.steps_per_iteration:,}/{s.total_steps:,} | {pace} | "
             f"coverage {' '.join(map(str, self.coverage)) or '-'} | {shown} | "
             f"failed {sum(row['failed_episodes'] for row in rows)}",
             now=iteration == s.iterations or "coverage" in rows[0],
