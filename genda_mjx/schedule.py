@@ -123,7 +123,9 @@ class Memory:
 LIVE_ROWS = {"genda": 36, "metra": 24, "csf": 29, "diayn": 21, "cic": 20}
 LIVE_PAIRS = {"genda": 2.7, "cic": 64}  # cic: the differences of all pairs in its 64 dimensions
 MANY_ENVS = 256  # from here on whole episodes of all envs are worth a note
-PHYSICS = 0.4  # scratch of an env beside the bytes of its episode: 0.13 fish, 0.26 quadruped, 0.36 humanoid, 0.8 dog
+# Scratch of an env beside the bytes of its episode, where all are stepped at once: 0.13 fish, 0.26 quadruped,
+# 0.36 humanoid, 0.8 dog. A CPU, which steps them in parts, needs less.
+PHYSICS = 0.4
 
 
 def estimate(config: Config, schedule: Schedule, state: Any, num_devices: int) -> Memory:
