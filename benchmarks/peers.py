@@ -6,9 +6,9 @@ Same body (ours, through the Brax API), actor and twin critic of the same sizes 
 batch, same gradient steps per env step, same number of env steps a measurement, same replay. Both fill the replay with
 random steps first, since a run of ten million steps with the paper's replay of one million spends nine tenths of its
 time with a full one; --filling measures before it is full. Brax's figure is its own training/sps; its first epoch
-compiles and is left out. Ours runs plain SAC on the same losses as our agents, with the env's reward of
-zero, as an agent of the program. Brax steps all envs once, then learns; we collect episodes, then learn: the work is
-the same, its order is not.
+compiles and is left out. Ours runs plain SAC on the same losses as our agents, with the env's reward of zero, as an
+agent of the program. Brax steps all envs once, then learns; we collect episodes, then learn: the work is the same, its
+order is not.
 """
 
 import dataclasses
