@@ -74,6 +74,9 @@ def test_an_update_on_four_devices_is_the_update_of_the_whole_batch(algo, change
 CONFIG = tiny(num_envs=8, buffer_size=240, batch_size=16, cohorts=2, warmup_episodes=8)
 
 
+RUN = dataclasses.replace(CONFIG, algo="diayn", skill_dim=4)  # compiles fastest; what is tested here is the loop
+
+
 def sets(ring) -> set[bytes]:
     """The episodes of a ring, without their order."""
     leaves = jax.tree.leaves(jax.device_get(ring.episodes))
@@ -99,11 +102,11 @@ def test_episodes_do_not_depend_on_the_number_of_devices(programs):
     assert sets(rings[1]) == sets(rings[4])
 
 
-def test_a_run_continues_on_another_number_of_devices(programs, tmp_path, monkeypatch):
+def test_a_run_continues_on_another_number_of_devices(tmp_path, monkeypatch):
     """4 -> 1 -> 4 devices through the loop: nothing of the ring is lost, moved to another slot or counted twice."""
     monkeypatch.setattr(loop, "make_env", lambda name: Walk())
     run = str(tmp_path / "run")
-    start = dataclasses.replace(CONFIG, out=run)
+    start = dataclasses.replace(RUN, out=run)
     steps = 40
     assert loop.Training(dataclasses.replace(start, total_steps=5 * steps, num_devices=4))()
     before = load(run, 4)
@@ -129,9 +132,7 @@ def test_a_resumed_run_on_the_same_devices_is_the_run(tmp_path, monkeypatch):
     """Cut in the middle of its episodes, a run on four devices writes the rows of one that was not cut."""
     monkeypatch.setattr(loop, "make_env", lambda name: Walk())
     part = lambda name, steps, **more: loop.Training(
-        dataclasses.replace(
-            CONFIG, out=str(tmp_path / name), total_steps=steps, eval_every=5 * 40, num_devices=4, **more
-        )
+        dataclasses.replace(RUN, out=str(tmp_path / name), total_steps=steps, eval_every=5 * 40, num_devices=4, **more)
     )()
     assert part("straight", 8 * 40) and part("cut", 5 * 40) and part("cut", 8 * 40, resume=True)
     straight, cut = ((tmp_path / name / "metrics.csv").read_text() for name in ("straight", "cut"))
@@ -139,7 +140,7 @@ def test_a_resumed_run_on_the_same_devices_is_the_run(tmp_path, monkeypatch):
 
 
 def load(run: str, count: int):
-    abstract = build(CONFIG, Walk(), devices.make_mesh(count))[2].abstract
+    abstract = build(RUN, Walk(), devices.make_mesh(count))[2].abstract
     checkpoints = checkpoint.Checkpoints(Path(run), read_only=True)
     state = checkpoints.load(None, abstract)
     checkpoints.close()
