@@ -240,7 +240,7 @@ def _axes_joined(fn: Callable) -> Callable:
 
 
 def _in_parts(fn: Callable) -> Callable:
-    """fn of N copies (last axis); on a CPU PART of them in turn, as the scratch of more does not fit its cache."""
+    """fn of N copies (last axis); on a CPU PART of them in turn, which was faster (docs/performance.md)."""
 
     def run(*args):
         count = jax.tree.leaves(args)[0].shape[-1]

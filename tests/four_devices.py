@@ -72,8 +72,6 @@ def test_an_update_on_four_devices_is_the_update_of_the_whole_batch(algo, change
 
 
 CONFIG = tiny(num_envs=8, buffer_size=240, batch_size=16, cohorts=2, warmup_episodes=8)
-
-
 RUN = dataclasses.replace(CONFIG, algo="diayn", skill_dim=4)  # compiles fastest; what is tested here is the loop
 
 
