@@ -8,11 +8,14 @@ with contextlib.redirect_stdout(io.StringIO()):  # mjx prints that its optional 
     from mujoco import mjx as _  # noqa: F401
 
 from envs.base import SkillEnv
+from envs.body import Body
+
+__all__ = ["NAMES", "Body", "SkillEnv", "body_class", "make"]
 
 NAMES = ("point", "fish", "quadruped", "humanoid", "dog")
 
 
-def body_class(name: str) -> type[SkillEnv]:
+def body_class(name: str) -> type[Body]:
     """The class of a body, imported when asked for."""
     if name not in NAMES:
         raise ValueError(f"unknown env {name!r}: choose one of {', '.join(NAMES)}")
@@ -20,10 +23,10 @@ def body_class(name: str) -> type[SkillEnv]:
     return getattr(module, name.capitalize())
 
 
-def make(name: str, **options) -> SkillEnv:
-    """A body by name; options as in `SkillEnv.__init__`."""
+def make(name: str, **options) -> Body:
+    """A body by name; options as in `Body.__init__`."""
     cls = body_class(name)
-    known = [k for k in SkillEnv.__init__.__kwdefaults__]
+    known = list(Body.__init__.__kwdefaults__)
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ValueError(f"unknown option {', '.join(unknown)} for env {name}: known are {', '.join(known)}")

@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 
 from envs import suite
-from envs.base import SkillEnv
+from envs.body import Body
 
 FORCE_SITES = ["foot_anchor_L", "foot_anchor_R", "hand_anchor_L", "hand_anchor_R"]
 FORCE_SENSORS = ["foot_L", "foot_R", "hand_L", "hand_R"]
@@ -19,9 +19,10 @@ def _collides_with_limbs(geom: mujoco.MjsGeom) -> bool:
     return geom.type in SELF_COLLIDING and not geom.name.startswith(TAIL) and "corner" not in geom.name
 
 
-class Dog(SkillEnv):
+class Dog(Body):
     name = "dog"
     control_timestep = 0.015
+    stands = True
     wall_tolerance = 0.03  # m: it has 210 ends, most of them within centimetres of another
 
     @classmethod

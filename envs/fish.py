@@ -5,10 +5,10 @@ import mujoco
 import numpy as np
 
 from envs import suite, tree
-from envs.base import SkillEnv
+from envs.body import Body
 
 
-class Fish(SkillEnv):
+class Fish(Body):
     name = "fish"
     control_timestep = 0.04
     position_size = 3

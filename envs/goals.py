@@ -15,7 +15,7 @@ from brax.envs.base import State
 import envs
 from envs import maze as mazes
 from envs import walls
-from envs.base import SkillEnv
+from envs.body import Body
 from envs.maze import Maze
 
 Array = jax.Array
@@ -39,7 +39,7 @@ START_STATES = 512  # of the bank, looked at for starts in a maze
 class Law(Protocol):
     """Where an episode starts and what it has to reach."""
 
-    def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
+    def reset(self, env: Body, rng: Array, evaluate: bool) -> tuple[State, Array]:
         """A start state and its goal [g]."""
 
 
@@ -47,7 +47,7 @@ class Law(Protocol):
 class GoalTask:
     """A body with goals. Observation and normaliser are those of pre-training; the goal comes beside them."""
 
-    env: SkillEnv  # inside the maze, if there is one
+    env: Body  # inside the maze, if there is one
     name: str
     horizon: int  # agent steps an episode
     radius: float  # m, success within this distance of the goal
@@ -60,7 +60,7 @@ class GoalTask:
         return self.law.reset(self.env, rng, evaluate)
 
 
-def place(env: SkillEnv, index: Array, xy: Array) -> State:
+def place(env: Body, index: Array, xy: Array) -> State:
     """The bank's start state `index` with its root exactly at xy [2]."""
     return env.start_from(index, xy - jnp.asarray(env.bank.qpos)[index, :2])
 
@@ -72,7 +72,7 @@ class FixedStart:
     half: float  # m, half side of the square
     center: tuple[float, float] = (0.0, 0.0)  # m
 
-    def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
+    def reset(self, env: Body, rng: Array, evaluate: bool) -> tuple[State, Array]:
         pose, place = jax.random.split(rng)
         center = jnp.asarray(self.center)
         return env.reset_at(pose, center), center + jax.random.uniform(place, (2,), minval=-self.half, maxval=self.half)
@@ -86,7 +86,7 @@ class RandomStart:
     separation: float  # m, least distance
     center: tuple[float, float] = (0.0, 0.0)  # m
 
-    def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
+    def reset(self, env: Body, rng: Array, evaluate: bool) -> tuple[State, Array]:
         pose, pair = jax.random.split(rng)
         start, goal = self.pair(pair)
         return place(env, jax.random.randint(pose, (), 0, len(env.bank.qpos)), start), goal
@@ -112,7 +112,7 @@ class Ahead:
     distance: float  # m
     center: tuple[float, float] = (0.0, 0.0)  # m, of the starts
 
-    def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
+    def reset(self, env: Body, rng: Array, evaluate: bool) -> tuple[State, Array]:
         state = env.reset_at(rng, jnp.asarray(self.center))
         return state, state.info["position"] + self.distance * forward(state.pipeline_state.physics.qpos[3:7])
 
@@ -137,7 +137,7 @@ class InMaze:
     start_states: np.ndarray  # [k] bank indices that fit at the start
 
     @classmethod
-    def of(cls, env: SkillEnv, maze: Maze, separation: float) -> "InMaze":
+    def of(cls, env: Body, maze: Maze, separation: float) -> "InMaze":
         cells = maze.reachable()
         centres = maze.centre(cells)
         roots = env.bank.qpos[:START_STATES, :2]
@@ -152,7 +152,7 @@ class InMaze:
         states = np.argsort(~fits, axis=1, kind="stable")
         return cls(centres, pairs, states, fits.sum(1), maze.start_xy, maze.goal_xy, np.flatnonzero(at_start))
 
-    def reset(self, env: SkillEnv, rng: Array, evaluate: bool) -> tuple[State, Array]:
+    def reset(self, env: Body, rng: Array, evaluate: bool) -> tuple[State, Array]:
         which, pose = jax.random.split(rng)
         if evaluate:
             index = jax.random.choice(pose, jnp.asarray(self.start_states))
@@ -244,9 +244,7 @@ def _radius(body: str, maze: Maze | None) -> float:
     return QUADRUPED_MAZE_RADIUS if body == "quadruped" and maze is not None else RADIUS
 
 
-def _law(
-    env: SkillEnv, task: str, maze: Maze | None, half: float, separation: float, center: tuple[float, float]
-) -> Law:
+def _law(env: Body, task: str, maze: Maze | None, half: float, separation: float, center: tuple[float, float]) -> Law:
     if env.name == "fish":
         return Ahead(FISH_AHEAD, center)
     if maze is not None:

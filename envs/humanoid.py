@@ -5,14 +5,15 @@ import mujoco
 import numpy as np
 
 from envs import suite
-from envs.base import SkillEnv
+from envs.body import Body
 
 START_HEIGHT = 1.5  # m
 
 
-class Humanoid(SkillEnv):
+class Humanoid(Body):
     name = "humanoid"
     control_timestep = 0.025
+    stands = True
 
     @classmethod
     def stock_spec(cls) -> mujoco.MjSpec:

@@ -4,7 +4,7 @@ import mujoco
 import numpy as np
 
 from envs import suite
-from envs.base import SkillEnv
+from envs.body import Body
 
 RADIUS = 0.2  # m
 MASS = 1.0  # kg
@@ -13,7 +13,7 @@ THRUST = 5.0  # N: top speed 5 m/s along each axis, 50 m an episode
 TIMESTEP = 0.025  # s
 
 
-class Point(SkillEnv):
+class Point(Body):
     name = "point"
     control_timestep = 0.025
     wall_condim = 1  # a puck glides along walls

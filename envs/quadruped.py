@@ -5,16 +5,17 @@ import mujoco
 import numpy as np
 
 from envs import suite
-from envs.base import SkillEnv
+from envs.body import Body
 
 TOES = ["toe_front_left", "toe_front_right", "toe_back_right", "toe_back_left"]  # sites of the force and torque sensors
 TILT = 0.02  # standard deviation of each quaternion component at the start
 RAISE = 0.01  # m, step of the height search
 
 
-class Quadruped(SkillEnv):
+class Quadruped(Body):
     name = "quadruped"
     control_timestep = 0.02
+    stands = True
 
     @classmethod
     def stock_spec(cls) -> mujoco.MjSpec:

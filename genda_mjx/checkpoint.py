@@ -16,9 +16,9 @@ from jax.experimental import multihost_utils
 from orbax.checkpoint import v1 as ocp
 
 from genda_mjx.config import Config, UserError
-from genda_mjx.program import TrainState
+from genda_mjx.state import TrainState
 
-SCHEMA = 3  # raise when old checkpoints can no longer be read
+SCHEMA = 4  # raise when old checkpoints can no longer be read
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "brax", "mujoco", "mujoco-mjx", "dm_control")
 
 
@@ -89,7 +89,7 @@ def split(state: TrainState) -> dict[str, Any]:
     """TrainState -> items of a checkpoint. Keys are stored as their words, which any version can read."""
     key = jax.random.key_data(state.key) if isinstance(state.key, jax.Array) else abstract_key_data(state.key)
     items = {"learner": {"agent": state.agent, "key": key, "iteration": state.iteration}, "replay": state.ring}
-    return items if state.flight is None else items | {"flight": filled(state.flight)}
+    return items if state.cohorts is None else items | {"cohorts": filled(state.cohorts)}
 
 
 def filled(tree: Any) -> dict[str, Any]:
@@ -107,12 +107,12 @@ def join(items: dict[str, Any], abstract: TrainState) -> TrainState:
     learner = items["learner"]
 
     def find(path: Any, leaf: jax.ShapeDtypeStruct) -> jax.Array:
-        stored = items["flight"].get(jax.tree_util.keystr(path))
+        stored = items["cohorts"].get(jax.tree_util.keystr(path))
         return jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding) if stored is None else stored
 
-    flight = jax.tree_util.tree_map_with_path(find, abstract.flight)
+    under_way = jax.tree_util.tree_map_with_path(find, abstract.cohorts)
     key = jax.random.wrap_key_data(learner["key"])
-    return TrainState(learner["agent"], items["replay"], key, learner["iteration"], flight)
+    return TrainState(learner["agent"], items["replay"], key, learner["iteration"], under_way)
 
 
 class Checkpoints:

@@ -6,7 +6,7 @@ Two kinds with the same functions: skills that are vectors get a tanh-Gaussian, 
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.struct
 import jax
@@ -14,13 +14,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.lax import stop_gradient
 
-from genda_mjx import networks
+from genda_mjx import encoders, networks
 from genda_mjx.agents import Agent, AgentState, sac
 from genda_mjx.agents.base import Metrics, Params, begin, grad, pick, track
-from genda_mjx.agents.representation import unit
 from genda_mjx.config import UserError
-
-FREE_RANGE = 1.5  # skills without unit length (CIC): z = 1.5 a_h, as in the CSF repo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,11 +75,11 @@ def validate(config: ControllerConfig) -> None:
 
 @flax.struct.dataclass
 class MacroBatch:
-    """B macro transitions; `seen` is the normalised state beside the goal."""
+    """B macro transitions."""
 
-    seen: Array  # [B, obs + g]
+    seen: Any  # (observation, goal [B, g])
     action: Array  # [B, d] in (-1, 1), or [B] index into the list of skills
-    seen_next: Array  # [B, obs + g]
+    seen_next: Any
     reward: Array  # [B] 1 on success
     done: Array  # [B] 1 on success: nothing follows
 
@@ -91,28 +88,21 @@ class Controller(NamedTuple):
     """Pure functions, like an agent's."""
 
     init: Callable[[Array], AgentState]  # key -> state
-    act: Callable[[AgentState, Array, Array | None], Array]  # state, seen [B, .], key (None: deterministic) -> action
+    act: Callable[[AgentState, Any, Array | None], Array]  # state, seen, key (None: deterministic) -> action
     explore: Callable[[Array, int], Array]  # key, n -> n uniform actions
     skill: Callable[[Array], Array]  # action -> z [B, d]
     update: Callable[[AgentState, MacroBatch, Array], tuple[AgentState, Metrics]]
 
 
-def make(config: ControllerConfig, agent: Agent, seen: int) -> Controller:
-    """The controller for an agent's skills that sees [seen] numbers."""
-    draws = agent.sample_skill(jax.random.key(0), 64)
-    dim = draws.shape[-1]
+def make(config: ControllerConfig, agent: Agent, seen: Any) -> Controller:
+    """The controller for an agent's skills; seen: shapes of (observation, goal)."""
+    skills, dim = agent.skills, agent.skills.dim
     rates = {name: getattr(config, name) for name in ("actor_rate", "critic_rate", "alpha_rate", "initial_alpha")}
-    rates |= {"discount": config.discount, "hidden": config.hidden, "alpha_weight": lambda log_alpha: log_alpha}
-    if agent.list_skills:
-        skills = agent.list_skills(dim)
+    rates |= {"discount": config.discount, "hidden": config.hidden, "alpha_weight": sac.log_alpha_itself}
+    if skills.is_list:
         actor_critic = Categorical(actions=dim, target_entropy=config.entropy_share * jnp.log(dim).item(), **rates)
-        explore = lambda key, n: jax.random.randint(key, (n,), 0, dim)
-        skill = lambda action: skills[action]
     else:
         actor_critic = Continuous(actions=dim, target_entropy=-dim, **rates)
-        explore = lambda key, n: jax.random.uniform(key, (n, dim), minval=-1.0, maxval=1.0)
-        directions = jnp.allclose(jnp.linalg.norm(draws, axis=-1), 1.0, atol=1e-3).item()
-        skill = unit if directions else lambda action: FREE_RANGE * action
 
     def init(key: Array) -> AgentState:
         params = actor_critic.init(*jax.random.split(key), seen, seen, 0)
@@ -122,26 +112,38 @@ def make(config: ControllerConfig, agent: Agent, seen: int) -> Controller:
         state, metrics = actor_critic.learn(state, batch, key)
         return track(state, config.ema_rate), metrics
 
-    return Controller(
-        init, lambda state, seen, key: actor_critic.choose(state.params, seen, key), explore, skill, update
-    )
+    def act(state: AgentState, seen: Any, key: Array | None) -> Array:
+        return actor_critic.choose(state.params, seen, key)
+
+    return Controller(init, act, actor_critic.explore, skills.from_action, update)
 
 
 class Continuous(sac.ActorCritic):
     """The agents' own SAC; the goal is part of the state, so the place of a skill in its inputs stays empty."""
 
-    def choose(self, params: Params, seen: Array, key: Array | None) -> Array:
-        return self.act(params, seen, seen[:, :0], key)
+    def explore(self, key: Array, n: int) -> Array:
+        return jax.random.uniform(key, (n, self.actions), minval=-1.0, maxval=1.0)
+
+    def choose(self, params: Params, seen: Any, key: Array | None) -> Array:
+        return self.act(params, seen, no_skill(seen), key)
 
     def learn(self, state: AgentState, batch: MacroBatch, key: Array) -> tuple[AgentState, Metrics]:
         key_critic, key_actor = jax.random.split(key)
-        nothing = batch.seen[:, :0]
+        nothing = no_skill(batch.seen)
         rows = sac.Rows(batch.seen, batch.action, batch.seen_next, batch.seen, batch.seen_next)
         discount = self.discount * (1 - batch.done)
         state, metrics = self.critic_step(state, rows, nothing, batch.reward, discount, key_critic)
-        q = lambda a: self.q(state.params["critic"], batch.seen, nothing, a)
+
+        def q(a: Array) -> Array:
+            return self.q(state.params["critic"], batch.seen, nothing, a)
+
         state, more = self.policy_step(state, batch.seen, nothing, q, key_actor)
         return state, metrics | more
+
+
+def no_skill(seen: Any) -> Array:
+    """[B, 0]"""
+    return jnp.zeros((len(jax.tree.leaves(seen)[0]), 0))
 
 
 def soft_value(logits: Array, q: Array, alpha: Array) -> Array:
@@ -159,8 +161,8 @@ def entropy(logits: Array) -> Array:
 class Categorical(sac.ActorCritic):
     """Discrete SAC (Christodoulou 2019): the critics value all D skills at once, expectations are sums."""
 
-    def init(self, key_actor: Array, key_critic: Array, seen: int, observation: int, skill: int) -> Params:
-        row = jnp.zeros((1, seen))
+    def init(self, key_actor: Array, key_critic: Array, seen: Any, observation: Any, skill: int) -> Params:
+        row = encoders.blank(seen)
         return {
             "actor": self._actor.init(key_actor, row),
             "critic": self._critic.init(key_critic, row),
@@ -175,7 +177,10 @@ class Categorical(sac.ActorCritic):
     def _critic(self) -> networks.nn.Module:
         return networks.twin_critic(self.hidden, self.actions)
 
-    def choose(self, params: Params, seen: Array, key: Array | None) -> Array:
+    def explore(self, key: Array, n: int) -> Array:
+        return jax.random.randint(key, (n,), 0, self.actions)
+
+    def choose(self, params: Params, seen: Any, key: Array | None) -> Array:
         """[B] indices; without a key the most probable skill."""
         logits = self._actor.apply(params["actor"], seen)
         return logits.argmax(-1) if key is None else jax.random.categorical(key, logits)

@@ -37,13 +37,6 @@ def make_mesh(count: int = 0) -> Mesh:
     return jax.make_mesh((len(chosen),), (AXIS,), (AxisType.Auto,), devices=chosen)
 
 
-def place(mesh: Mesh, specs: Tree, shapes: Tree) -> Tree:
-    """Shapes with their shardings; `specs` may be a prefix of the tree."""
-    put = lambda spec, shape: jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=NamedSharding(mesh, spec))
-    within = lambda spec, part: jax.tree.map(lambda shape: put(spec, shape), part)
-    return jax.tree.map(within, specs, shapes, is_leaf=lambda x: isinstance(x, P))
-
-
 def everywhere(mesh: Mesh, x: np.ndarray | np.generic) -> Array:
     """A host value that every process has, on all devices."""
     return jax.device_put(x, NamedSharding(mesh, P()))

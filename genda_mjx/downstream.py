@@ -9,7 +9,7 @@ episode ends at its first success; shapes are fixed, so what follows is simulate
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import flax.struct
 import jax
@@ -23,15 +23,17 @@ from genda_mjx.agents import Agent, AgentState
 from genda_mjx.agents.base import Metrics
 from genda_mjx.config import UserError
 from genda_mjx.controller import Controller, ControllerConfig, MacroBatch
-from genda_mjx.program import TrainState, learn
+from genda_mjx.program import learn
 from genda_mjx.replay import EpisodeRing, Places
+from genda_mjx.rollout import whole_episodes
+from genda_mjx.state import TrainState
 
 
 @flax.struct.dataclass
 class MacroEpisode:
     """One episode by macro steps; with a leading axis, N of them, or the C in the ring. Rows after `length` repeat."""
 
-    observations: Array  # [M+1, obs], normalised, where a skill begins and after the last
+    observations: Any  # [M+1, ...] as the policy saw them where a skill begins, and after the last
     positions: Array  # [M+1, g], m, likewise
     actions: Array  # [M, d], or [M] for skills in a list
     goal: Array  # [g], m
@@ -43,7 +45,7 @@ class MacroEpisode:
 class Mark:
     """Where N episodes stand; stops moving at success."""
 
-    observation: Array  # [N, obs]
+    observation: Any  # of N
     position: Array  # [N, g]
     reached: Array  # [N] bool
 
@@ -96,8 +98,8 @@ def schedule(config: ControllerConfig, horizon: int) -> Schedule:
 
 def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent, controller: Controller) -> Program:
     def collect(state: AgentState, skills: AgentState, key: Array, warmup: Array) -> tuple[MacroEpisode, Array]:
-        def choose(seen: Array, key: Array) -> Array:
-            uniform = controller.explore(key, len(seen))
+        def choose(seen: Any, key: Array) -> Array:
+            uniform = controller.explore(key, config.num_episodes)
             return jnp.where(warmup, uniform, controller.act(state, seen, key))
 
         episodes, _, failed = play(task, agent, skills, controller.skill, choose, key, config, plan, evaluate=False)
@@ -167,9 +169,12 @@ def play(
         state, mark = carry
         state = jax.vmap(task.env.step)(state, agent.act(skills, state.obs, z, None))
         position = state.info["position"]
-        keep = lambda old, new: jnp.where(mark.reached[:, None], old, new)
+
+        def keep(old: Array, new: Array) -> Array:
+            return jnp.where(mark.reached.reshape(-1, *[1] * (old.ndim - 1)), old, new)
+
         mark = Mark(
-            observation=keep(mark.observation, state.obs),
+            observation=jax.tree.map(keep, mark.observation, state.obs),
             position=keep(mark.position, position),
             reached=mark.reached | reached(position, goal, task.radius, step),
         )
@@ -178,7 +183,7 @@ def play(
     def macro_step(carry: tuple[State, Mark], inputs: tuple[Array, Array]):
         number, key = inputs
         mark = carry[1]
-        action = choose(jnp.concatenate([mark.observation, goal], -1), key)
+        action = choose((mark.observation, goal), key)
         z = skill(action)
         steps = number * config.skill_steps + jnp.arange(config.skill_steps)
         after, path = jax.lax.scan(lambda carry, step: env_step(carry, step, z), carry, steps)
@@ -187,10 +192,9 @@ def play(
     begin = Mark(start.obs, start.info["position"], jnp.zeros(n, bool))
     inputs = jnp.arange(plan.macro_length), jax.random.split(key_choose, plan.macro_length)
     (last, end), (marks, actions, path) = jax.lax.scan(macro_step, (start, begin), inputs)
-    whole = lambda rows, final: jnp.concatenate([rows, final[None]]).swapaxes(0, 1)  # [M, N, .] -> [N, M+1, .]
     episode = MacroEpisode(
-        observations=whole(marks.observation, end.observation),
-        positions=whole(marks.position, end.position),
+        observations=whole_episodes(marks.observation, end.observation),
+        positions=whole_episodes(marks.position, end.position),
         actions=actions.swapaxes(0, 1),
         goal=goal,
         length=(~marks.reached).sum(0),
@@ -215,11 +219,10 @@ def sample_batch(
     t = jax.random.randint(key_time, (batch,), 0, length)
     later = jax.random.randint(key_later, (batch,), t + 1, length + 1)
     position_next, hindsight = replay.rows(episodes.positions, place, jnp.stack([t + 1, later]))
-    s, s_next = replay.rows(episodes.observations, place, jnp.stack([t, t + 1]))
+    s, s_next = replay.observations(episodes.observations, place, jnp.stack([t, t + 1]), history=1)
     (action,) = replay.rows(episodes.actions, place, t[None])
     relabel = jax.random.uniform(key_share, (batch,)) < her_ratio
     goal = jnp.where(relabel[:, None], hindsight, replay.flat(episodes.goal)[place])
     near = jnp.linalg.norm(position_next - goal, axis=-1) <= radius
     done = jnp.where(relabel, near, success & (t == length - 1)).astype(jnp.float32)
-    beside = lambda rows: jnp.concatenate([rows, goal], -1)
-    return MacroBatch(seen=beside(s), action=action, seen_next=beside(s_next), reward=done, done=done)
+    return MacroBatch(seen=(s, goal), action=action, seen_next=(s_next, goal), reward=done, done=done)

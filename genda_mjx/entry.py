@@ -7,7 +7,6 @@ from pathlib import Path
 
 import jax
 
-import envs
 from envs import goals
 from genda_mjx.config import UserError
 
@@ -38,13 +37,6 @@ def keep_compilations(folder: str) -> None:
     if folder and not (jax.process_count() > 1 and jax.default_backend() == "cpu"):
         jax.config.update("jax_compilation_cache_dir", str(Path(folder).resolve()))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-
-
-def make_env(name: str, **options) -> envs.SkillEnv:
-    try:
-        return envs.make(name, **options)
-    except ValueError as error:
-        raise UserError(str(error)) from error
 
 
 def make_task(body: str, task: str, **options) -> goals.GoalTask:

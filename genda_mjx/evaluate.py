@@ -1,22 +1,23 @@
-"""What the skills do: deterministic episodes with random skills, and how much space they cover."""
+"""What the skills do: deterministic episodes with random skills on the device, and the numbers that sum them up."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from envs import measures
 from envs.base import SkillEnv
-from genda_mjx import program
+from genda_mjx import replay, rollout
 from genda_mjx.agents import Agent, AgentState
 
 
 class Episodes(NamedTuple):
     """E evaluation episodes."""
 
-    positions: Array  # [E, T+1, 2] or [E, T+1, 3], m
+    traces: dict[str, Array]  # [E, T+1, ...] what the environment records: position, qpos, ...
     latents: Array | None  # [E, T+1, d] phi of every state; None for agents without phi
     skills: Array  # [E, d]
     valid: Array  # [E] bool, False where the physics went non-finite
@@ -39,23 +40,32 @@ def compile(env: SkillEnv, agent: Agent, episodes: int, abstract: AgentState, nu
 
 
 def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
-
     def evaluate(state: AgentState, key: Array, offset: Array, random: Array) -> Episodes:
         key_reset, key_skill, key_act = jax.random.split(key, 3)
-        seeds = jax.random.split(key_reset, episodes)
-        z = agent.list_skills(episodes) if agent.list_skills else agent.sample_skill(key_skill, episodes)
-        start = jax.vmap(env.reset_at, in_axes=(0, None))(seeds, offset)
+        z = agent.skills.show(key_skill, episodes)
+        start = jax.vmap(env.reset_at, in_axes=(0, None))(jax.random.split(key_reset, episodes), offset)
 
-        def choose(obs: Array, key: Array) -> Array:
+        def choose(obs: Any, key: Array) -> Array:
             uniform = jax.random.uniform(key, (episodes, env.action_size), minval=-1.0, maxval=1.0)
             return jnp.where(random, uniform, agent.act(state, obs, z, None))
 
+        def keep(state: Any) -> tuple[Any, dict[str, Array]]:
+            return env.stored(state), env.trace(state)
+
         with jax.default_matmul_precision("highest"):
-            episode, valid = program.rollout(env, start, z, jax.random.key_data(seeds), choose, key_act)
-            latents = None if agent.represent is None else agent.represent(state, episode.observations)
-        return Episodes(episode.positions, latents, z, valid)
+            last, steps = rollout.step_envs(env, start, choose, key_act, env.episode_length, keep)
+            frames, traces = rollout.whole_episodes(steps.kept, jax.vmap(keep)(last))
+            latents = None if agent.represent is None else latents_of(agent, state, replay.stack(frames, env.history))
+        return Episodes(traces, latents, z, ~last.info["failed"])
 
     return evaluate
+
+
+def latents_of(agent: Agent, state: AgentState, observations: Any) -> Array:
+    """phi [E, T+1, d] of observations [E, T+1, ...]."""
+    lead = jax.tree.leaves(observations)[0].shape[:2]
+    flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), observations)
+    return agent.represent(state, flat).reshape(*lead, -1)
 
 
 def evaluation_key(seed: int, step: int) -> Array:
@@ -63,23 +73,14 @@ def evaluation_key(seed: int, step: int) -> Array:
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 0x65766C), step)
 
 
-def coverage(positions: np.ndarray, bin_size: float) -> int:
-    """Distinct bins that the positions [E, T+1, 2 or 3] visit; the last position is left out, as officially.
+def summary(env: SkillEnv, agent: Agent, episodes: Episodes) -> dict[str, float]:
+    """Every number that an evaluation has, by name: csv, progress, plots, experiments and JSON take theirs from here.
 
-    Not clipped to a 140 m square as the official grid is (docs/fidelity.md).
+    The environment's headline comes first. `alignment` is the mean cosine between a skill and the way that phi went in
+    its episode: coverage may rise while skills no longer go where they are told.
     """
-    visited = np.asarray(positions)[:, :-1].reshape(-1, positions.shape[-1])
-    return len(np.unique(np.floor(visited / bin_size).astype(np.int64), axis=0))
-
-
-def displacement(positions: np.ndarray) -> np.ndarray:
-    """[E, 2 or 3] from the first to the last position of each episode."""
-    positions = np.asarray(positions)
-    return positions[:, -1] - positions[:, 0]
-
-
-def consistency(origin: np.ndarray, shifted: np.ndarray) -> float:
-    """Mean cosine between the displacements of the same skills from two starts; 1 is the same behaviour."""
-    a, b = displacement(origin), displacement(shifted)
-    norms = np.linalg.norm(a, axis=-1) * np.linalg.norm(b, axis=-1)
-    return float(np.mean((a * b).sum(-1) / np.maximum(norms, 1e-8)))
+    found = env.measure(episodes.traces)
+    if episodes.latents is not None:
+        gone = episodes.latents[:, -1] - episodes.latents[:, 0]
+        found["alignment"] = measures.mean_cosine(agent.skills.target(np.asarray(episodes.skills)), gone)
+    return found | {"failed_evaluations": int((~np.asarray(episodes.valid)).sum())}

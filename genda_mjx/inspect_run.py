@@ -9,11 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 from brax.envs.base import Env
 
-from genda_mjx import agents, checkpoint, evaluate, plots, program
+from envs import measures
+from genda_mjx import agents, checkpoint, evaluate, plots, sharding
+from genda_mjx.build import make_env
 from genda_mjx.config import Config, UserError, locate, read_config
-from genda_mjx.entry import check_jax, keep_compilations, make_env, write_text
+from genda_mjx.entry import check_jax, keep_compilations, write_text
 from genda_mjx.loop import draw, save_episodes
 from genda_mjx.report import Progress
+from genda_mjx.state import TrainState
 
 DIRECTIONS = 8  # starts on a circle, for each distance of `--offsets`
 
@@ -40,15 +43,15 @@ def read_run(folder: Path) -> Config:
 def load_skills(folder: Path, step: int | None, env: Env, progress: Progress) -> Skills:
     """The agent at a step (the newest if None), for an env with the body's observations and actions."""
     config, (run, member) = read_run(folder), locate(folder)
-    agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
-    start = lambda key: program.TrainState(agent.init(key), None, key, jnp.zeros((), jnp.int32))
+    agent = agents.make(config, agents.Spec.of(env))
+    start = lambda key: TrainState(agent.init(key), None, key, jnp.zeros((), jnp.int32))
     if config.num_seeds > 1:
-        start = jax.vmap(start, out_axes=program.SEED_AXES.replace(ring=None))
+        start = jax.vmap(start, out_axes=sharding.SEED_AXES.replace(ring=None))
     checkpoints = checkpoint.Checkpoints(run, read_only=True)
     try:
         step = checkpoints.resolve(step)
         with progress.waiting(f"loading step {step:,}"):
-            state = checkpoints.load_agent(step, jax.eval_shape(start, program.seed_keys(config)))
+            state = checkpoints.load_agent(step, jax.eval_shape(start, sharding.seed_keys(config)))
     finally:
         checkpoints.close()
     if config.num_seeds > 1:
@@ -68,9 +71,9 @@ class Inspection:
         self.run, self.episodes, self.seed, self.progress = folder, episodes, seed, Progress()
         with self.progress.waiting(f"building {self.config.env}"):
             self.env = make_env(self.config.env)
-        _, self.step, agent, self.state = load_skills(folder, step, self.env, self.progress)
+        _, self.step, self.agent, self.state = load_skills(folder, step, self.env, self.progress)
         with self.progress.waiting("compiling evaluation"):
-            self._evaluate = evaluate.compile(self.env, agent, episodes, self.state)
+            self._evaluate = evaluate.compile(self.env, self.agent, episodes, self.state)
 
     def episodes_from(self, offset: tuple[float, float]) -> evaluate.Episodes:
         """The same skills and start draws for every offset."""
@@ -89,24 +92,20 @@ class Inspection:
             "step": self.step,
             "episodes": self.episodes,
             "seed": self.seed,
-            "coverage": evaluate.coverage(origin.positions, self.env.bin_size),
-            "mean_distance": float(np.linalg.norm(evaluate.displacement(origin.positions), axis=-1).mean()),
-            "failed": int((~origin.valid).sum()),
-        }
+        } | evaluate.summary(self.env, self.agent, origin)
         folder = self.run / "eval"
         label = f"{self.step}"
-        title = f"{self.config.env}, {self.step:,} steps: {result['coverage']} bins"
-        written = list(draw(folder, label, title, origin).values())
+        title = f"{self.config.env}, {self.step:,} steps: {result[self.env.headline]} {self.env.unit}"
+        written = list(draw(folder, label, title, self.agent.skills, origin).values())
         if offset is not None:
             shifted = self.episodes_from(offset)
             result["offset"] = list(offset)
-            result["offset_coverage"] = evaluate.coverage(shifted.positions, self.env.bin_size)
-            result["consistency"] = evaluate.consistency(origin.positions, shifted.positions)
+            result[f"offset_{self.env.headline}"] = evaluate.summary(self.env, self.agent, shifted)[self.env.headline]
+            result["consistency"] = consistency(origin, shifted)
             x, y = offset
             label = f"{self.step}_offset_{x:g}_{y:g}"
             written.append(folder / f"offset_{label}.png")
-            groups = [("start at (0, 0)", origin.positions), (f"start at ({x:g}, {y:g})", shifted.positions)]
-            plots.offsets(written[-1], groups, origin.skills)
+            self._draw_offset(written[-1], origin, shifted, (x, y))
         if distances:
             result["offsets"] = [self._from_circle(origin, distance, written) for distance in distances]
             self.progress.say(table(result["offsets"]))
@@ -118,23 +117,34 @@ class Inspection:
 
     def _from_circle(self, origin: evaluate.Episodes, distance: float, written: list[Path]) -> dict[str, float]:
         """Coverage and consistency of the same skills from starts on a circle about the origin; draws one of them."""
-        coverage, consistency = [], []
+        headline, cosines = [], []
         for angle in np.arange(DIRECTIONS if distance else 1) * 2 * np.pi / DIRECTIONS:
             offset = (distance * np.cos(angle), distance * np.sin(angle))
             shifted = self.episodes_from(offset)
-            coverage.append(evaluate.coverage(shifted.positions, self.env.bin_size))
-            consistency.append(evaluate.consistency(origin.positions, shifted.positions))
+            headline.append(evaluate.summary(self.env, self.agent, shifted)[self.env.headline])
+            cosines.append(consistency(origin, shifted))
             if distance and angle == 0:
-                groups = [("start at (0, 0)", origin.positions), (f"start at ({distance:g}, 0)", shifted.positions)]
                 written.append(self.run / "eval" / f"offset_{self.step}_distance_{distance:g}.png")
-                plots.offsets(written[-1], groups, origin.skills)
+                self._draw_offset(written[-1], origin, shifted, (distance, 0))
         return {
             "distance": distance,
-            "coverage": float(np.mean(coverage)),
-            "coverage_std": float(np.std(coverage)),
-            "consistency": float(np.mean(consistency)),
-            "consistency_min": float(np.min(consistency)),
+            self.env.headline: float(np.mean(headline)),
+            f"{self.env.headline}_std": float(np.std(headline)),
+            "consistency": float(np.mean(cosines)),
+            "consistency_min": float(np.min(cosines)),
         }
+
+    def _draw_offset(
+        self, path: Path, origin: evaluate.Episodes, shifted: evaluate.Episodes, offset: tuple[float, float]
+    ) -> None:
+        x, y = offset
+        groups = [("start at (0, 0)", origin), (f"start at ({x:g}, {y:g})", shifted)]
+        paths = [(title, episodes.traces["position"]) for title, episodes in groups]
+        plots.offsets(path, paths, self.agent.skills.colors(origin.skills))
+
+
+def consistency(origin: evaluate.Episodes, shifted: evaluate.Episodes) -> float:
+    return measures.consistency(origin.traces["position"], shifted.traces["position"])
 
 
 def table(rows: list[dict[str, float]]) -> str:

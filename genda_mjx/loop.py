@@ -9,13 +9,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from genda_mjx import agents, checkpoint, devices, evaluate, plots, processes, program, schedule
+from envs.base import SkillEnv
+from genda_mjx import checkpoint, devices, evaluate, plots, processes, schedule, sharding
 from genda_mjx import config as configuration
+from genda_mjx.agents.skills import SkillSpace
+from genda_mjx.build import build
 from genda_mjx.config import Config, UserError
-from genda_mjx.entry import check_jax, keep_compilations, make_env, write_text
+from genda_mjx.entry import check_jax, keep_compilations, write_text
 from genda_mjx.report import Loggers, MetricsCsv, Progress, duration
-
-SHOWN = ("phi_dot", "lambda", "accuracy", "contrastive_loss", "alpha")  # on the progress line, where the agent has them
+from genda_mjx.state import TrainState
 
 
 class StopRequest:
@@ -55,7 +57,7 @@ def check_folder(config: Config) -> None:
 class Training:
     """One run from its config to its last checkpoint."""
 
-    def __init__(self, config: Config):
+    def __init__(self, config: Config, env: SkillEnv | None = None):
         configuration.validate(config)
         processes.start(config)
         check_jax()
@@ -64,18 +66,15 @@ class Training:
         self.config, self.progress = config, Progress(silent=not self.lead)
         self.run = Path(config.out)
         self._check_folder()
-        self.mesh = devices.make_mesh(config.num_devices)
         with self.progress.waiting(f"building {config.env}"):
-            self.env = make_env(config.env)
-        self.schedule = schedule.derive(config, self.env.episode_length, self.mesh.size)
-        self.agent = agents.make(config, agents.Sizes(self.env.observation_size, self.env.action_size))
-        self.program = program.make(config, self.schedule, self.env, self.agent, self.mesh)
-        self.abstract = self.program.abstract
-        self.progress.say(schedule.describe(config, self.schedule, self.abstract, self.mesh.size))
+            built = build(config, env)
+        self.env, self.agent, self.schedule = built.env, built.agent, built.schedule
+        self.mesh, self.program, self.abstract = built.mesh, built.program, built.program.abstract
+        self.progress.say(schedule.describe(config, self.schedule, self.agent, self.abstract, self.mesh.size))
         self.seeds = [config.seed + member for member in range(config.num_seeds)]
         self.folders = [configuration.seed_folder(config, self.run, member) for member in range(config.num_seeds)]
-        self.coverage: list[int] = []  # of each seed, at the last evaluation
-        self.random_coverage: list[int] = []
+        self.found: list[dict[str, float]] = []  # of each seed, at the last evaluation
+        self.random: list[float] = []  # the headline of a random policy
 
     def __call__(self) -> bool:
         """Train; False if a signal stopped it before the last step."""
@@ -119,24 +118,24 @@ class Training:
         write_text(self.run / "config.json", configuration.without_start(self.config).to_json())
         write_text(self.run / "versions.json", json.dumps(checkpoint.versions(), indent=2))
 
-    def _start(self, checkpoints: checkpoint.Checkpoints) -> program.TrainState:
+    def _start(self, checkpoints: checkpoint.Checkpoints) -> TrainState:
         """The newest checkpoint when resuming (the beginning if there is none yet), else a fresh state."""
-        columns = ["step", "iteration", "updates", "coverage", "random_coverage", "failed_evaluations"]
-        _, metrics = jax.eval_shape(self.program.run, self.abstract, np.int32(1))
-        columns += [name for name in metrics if name not in columns]
         if self.config.resume and checkpoints.steps:
             if checkpoints.steps[-1] >= self.schedule.total_steps:
                 raise UserError(f"{self.run} is already at step {checkpoints.steps[-1]}; raise --total_steps")
             with self.progress.waiting(f"restoring step {checkpoints.steps[-1]:,}"):
-                state = checkpoints.load(None, self.abstract)
-            self._open_csvs(columns, checkpoints.steps[-1])
-            return state
-        self._open_csvs(columns)
+                return checkpoints.load(None, self.abstract)
         with self.progress.waiting("initialising networks and replay"):
-            keys = self._everywhere(program.seed_keys(self.config))
+            keys = self._everywhere(sharding.seed_keys(self.config))
             return jax.block_until_ready(self.program.init(keys))
 
-    def _open_csvs(self, columns: list[str], last_step: int | None = None) -> None:
+    def _open_csvs(self, measured: list[str], first: int) -> None:
+        """One for each seed, with the rows up to the iteration `first`; measured: names of what an evaluation gives."""
+        headline = self.env.headline
+        columns = ["step", "iteration", "updates", headline, f"random_{headline}", "failed_evaluations"]
+        _, metrics = jax.eval_shape(self.program.run, self.abstract, np.int32(1))
+        columns += [name for name in (*metrics, *measured) if name not in columns]
+        last_step = first * self.schedule.steps_per_iteration if first else None
         if self.lead:
             self.csvs = [MetricsCsv(folder / "metrics.csv", columns, last_step) for folder in self.folders]
 
@@ -145,13 +144,13 @@ class Training:
         return jax.random.wrap_key_data(devices.everywhere(self.mesh, np.asarray(jax.random.key_data(keys))))
 
     def _loop(
-        self, state: program.TrainState, compiled: Any, checkpoints: checkpoint.Checkpoints, loggers: Loggers,
+        self, state: TrainState, compiled: Any, checkpoints: checkpoint.Checkpoints, loggers: Loggers,
         stop: StopRequest,
     ) -> bool:  # fmt: skip
         s = self.schedule
         iteration = first = int(state.iteration)
         seeds = len(self.seeds)
-        self._measure_random(state)
+        self._open_csvs(self._measure_random(state), first)
         started, saved, updates = time.monotonic(), iteration, 0
         while iteration < s.iterations and not processes.any_of(stop.asked):
             n = min(self._until_due(iteration), self.config.iterations_per_dispatch)
@@ -191,9 +190,10 @@ class Training:
             say(f"stopped at step {step:,}; continue with: python train.py --resume --out {self.run}")
             return
         pictures = f"trajectories_{step}.png" + (f", phi_{step}.png" if self.agent.represent else "")
-        for folder, coverage, random in zip(self.folders, self.coverage, self.random_coverage, strict=True):
-            beside = f"{coverage / max(random, 1):.1f} times a random policy's {random}"
-            say(f"finished at step {step:,}: the skills cover {coverage} bins, {beside}")
+        for folder, found, random in zip(self.folders, self.found, self.random, strict=True):
+            reached = found[self.env.headline]
+            beside = f"{reached / max(random, 1):.1f} times a random policy's {random}"
+            say(f"finished at step {step:,}: {self.env.headline} {reached} {self.env.unit}, {beside}")
             say(f"pictures in {folder}/plots ({pictures}), numbers in {folder}/metrics.csv")
         say(f"next: python eval.py --ckpt {self.folders[0]} --offset 10 5")
 
@@ -203,7 +203,7 @@ class Training:
         periods = [every // s.steps_per_iteration for every in (s.eval_steps, s.checkpoint_steps) if every]
         return min([s.iterations - iteration] + [period - iteration % period for period in periods])
 
-    def _episodes(self, state: program.TrainState, step: int, random: bool) -> list[evaluate.Episodes]:
+    def _episodes(self, state: TrainState, step: int, random: bool) -> list[evaluate.Episodes]:
         """The evaluation episodes of each seed."""
         keys = [evaluate.evaluation_key(seed, step) for seed in self.seeds]
         several = len(keys) > 1
@@ -213,29 +213,31 @@ class Training:
         of_seed = lambda k: jax.tree.map(lambda leaf: leaf[k], found)
         return [of_seed(k) for k in range(len(keys))] if several else [found]
 
-    def _measure_random(self, state: program.TrainState) -> None:
-        """The random policy's coverage, to hold the skills against."""
-        episodes = self._episodes(state, 0, random=True)
-        self.random_coverage = [evaluate.coverage(each.positions, self.env.bin_size) for each in episodes]
-        found = ", ".join(map(str, self.random_coverage))
-        self.progress.say(f"a random policy covers {found} bins in {self.config.eval_episodes} episodes")
+    def _measure_random(self, state: TrainState) -> list[str]:
+        """The random policy's headline, to hold the skills against; returns the names of all that is measured."""
+        found = [evaluate.summary(self.env, self.agent, each) for each in self._episodes(state, 0, random=True)]
+        self.random = [each[self.env.headline] for each in found]
+        values = ", ".join(map(str, self.random))
+        episodes = self.config.eval_episodes
+        self.progress.say(f"a random policy: {self.env.headline} {values} {self.env.unit} in {episodes} episodes")
+        return list(found[0])
 
-    def _evaluate(self, state: program.TrainState, step: int, loggers: Loggers) -> list[dict[str, Any]]:
+    def _evaluate(self, state: TrainState, step: int, loggers: Loggers) -> list[dict[str, Any]]:
         """Coverage of each seed's deterministic skills; trajectories and plots go to its folder."""
         found = self._episodes(state, step, random=False)
-        self.coverage = [evaluate.coverage(episodes.positions, self.env.bin_size) for episodes in found]
+        self.found = [evaluate.summary(self.env, self.agent, episodes) for episodes in found]
         if self.lead:
             self._draw(found, step, loggers)
         return [
-            {"coverage": coverage, "random_coverage": random, "failed_evaluations": int((~episodes.valid).sum())}
-            for coverage, random, episodes in zip(self.coverage, self.random_coverage, found, strict=True)
+            measured | {f"random_{self.env.headline}": random}
+            for measured, random in zip(self.found, self.random, strict=True)
         ]
 
     def _draw(self, found: list[evaluate.Episodes], step: int, loggers: Loggers) -> None:
-        for folder, coverage, episodes in zip(self.folders, self.coverage, found, strict=True):
+        for folder, measured, episodes in zip(self.folders, self.found, found, strict=True):
             save_episodes(folder / "evaluations" / f"{step}.npz", episodes)
-            title = f"{self.config.env}, {step:,} steps: {coverage} bins"
-            for name, path in draw(folder / "plots", str(step), title, episodes).items():
+            title = f"{self.config.env}, {step:,} steps: {measured[self.env.headline]} {self.env.unit}"
+            for name, path in draw(folder / "plots", str(step), title, self.agent.skills, episodes).items():
                 loggers.image(name if folder == self.run else f"{folder.name}/{name}", path, step)
 
     def _log(self, loggers: Loggers, rows: list[dict[str, Any]], step: int) -> None:
@@ -254,13 +256,13 @@ class Training:
             remaining = duration((s.iterations - iteration) * elapsed / run_now)
             rates = f"{run_now * s.steps_per_iteration / elapsed:,.0f} steps/s {updates / elapsed:,.1f} updates/s"
             pace = f"{rates}{f' x {len(rows)} seeds' if len(rows) > 1 else ''} | left {remaining}"
-        mean = {name: np.mean([row[name] for row in rows]) for name in SHOWN if name in rows[0]}
+        mean = {name: np.mean([row[name] for row in rows]) for name in self.agent.shown if name in rows[0]}
         shown = " ".join(f"{name} {value:.3g}" for name, value in mean.items() if value == value)
         self.progress.show(
             f"step {iteration * s.steps_per_iteration:,}/{s.total_steps:,} | {pace} | "
-            f"coverage {' '.join(map(str, self.coverage)) or '-'} | {shown} | "
+            f"{self.env.headline} {' '.join(str(found[self.env.headline]) for found in self.found) or '-'} | {shown} | "
             f"failed {sum(row['failed_episodes'] for row in rows)}",
-            now=iteration == s.iterations or "coverage" in rows[0],
+            now=iteration == s.iterations or self.env.headline in rows[0],
         )
 
 
@@ -271,15 +273,18 @@ def is_due(step: int, every: int) -> bool:
 def save_episodes(path: Path, episodes: evaluate.Episodes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.stem + ".part.npz")
-    np.savez_compressed(partial, **{name: value for name, value in episodes._asdict().items() if value is not None})
+    fields = episodes._asdict()
+    fields |= fields.pop("traces", {})
+    np.savez_compressed(partial, **{name: value for name, value in fields.items() if value is not None})
     partial.replace(path)
 
 
-def draw(folder: Path, label: str, title: str, episodes: evaluate.Episodes) -> dict[str, Path]:
+def draw(folder: Path, label: str, title: str, skills: SkillSpace, episodes: evaluate.Episodes) -> dict[str, Path]:
     """The trajectories plot, and the phi plot where the agent has phi."""
     paths = {"trajectories": folder / f"trajectories_{label}.png"}
-    plots.trajectories(paths["trajectories"], title, episodes.positions, episodes.skills)
+    colors = skills.colors(episodes.skills)
+    plots.trajectories(paths["trajectories"], title, episodes.traces["position"], colors)
     if episodes.latents is not None:
         paths["phi"] = folder / f"phi_{label}.png"
-        plots.latents(paths["phi"], title, episodes.latents, episodes.skills)
+        plots.latents(paths["phi"], title, episodes.latents, colors)
     return paths

@@ -1,4 +1,7 @@
-"""The networks, all two hidden layers wide `hidden`. Initialisers follow the official code (docs/fidelity.md)."""
+"""The networks, all two hidden layers wide `hidden`. Initialisers follow the official code (docs/fidelity.md).
+
+Each takes what it sees as separate inputs, the observation first, and joins them itself (`encoders.join`).
+"""
 
 from typing import Any
 
@@ -9,7 +12,7 @@ from jax import Array
 from jax.lax import stop_gradient
 from jax.typing import DTypeLike
 
-from genda_mjx import devices
+from genda_mjx import devices, encoders
 
 XAVIER = nn.initializers.xavier_uniform()
 LECUN = nn.initializers.lecun_normal()
@@ -22,7 +25,7 @@ def precision(bf16: bool) -> DTypeLike:
 
 
 class Trunk(nn.Module):
-    """[..., in] -> [..., hidden]: two layers of Dense and ReLU, then LayerNorm if asked for."""
+    """Inputs [B, ...] -> [B, hidden]: two layers of Dense and ReLU, then LayerNorm if asked for."""
 
     hidden: int
     layer_norm: bool = False
@@ -30,7 +33,8 @@ class Trunk(nn.Module):
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, *inputs: Any) -> Array:
+        x = encoders.join(*inputs)
         for _ in range(2):
             x = nn.relu(nn.Dense(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype)(x))
             if self.layer_norm:  # after the activation, as the official critics
@@ -39,20 +43,20 @@ class Trunk(nn.Module):
 
 
 class MLP(nn.Module):
-    """[..., in] -> [..., out]: phi, decoders, classifiers, embeddings."""
+    """Inputs [B, ...] -> [B, out]: phi, decoders, classifiers, embeddings."""
 
     hidden: int
     out: int
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
-        h = Trunk(self.hidden, dtype=self.dtype)(x)
+    def __call__(self, *inputs: Any) -> Array:
+        h = Trunk(self.hidden, dtype=self.dtype)(*inputs)
         return nn.Dense(self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
 
 
 class Gaussian(nn.Module):
-    """[..., in] -> (mean, log std) [..., out]; the log std is squashed smoothly into [-5, 2]."""
+    """Inputs [B, ...] -> (mean, log std) [B, out]; the log std is squashed smoothly into [-5, 2]."""
 
     hidden: int
     out: int
@@ -60,8 +64,8 @@ class Gaussian(nn.Module):
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, x: Array) -> tuple[Array, Array]:
-        h = Trunk(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype)(x)
+    def __call__(self, *inputs: Any) -> tuple[Array, Array]:
+        h = Trunk(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype)(*inputs)
         # One product for both heads. LeCun's scale depends on the fan-in only, so this equals two separate heads.
         heads = nn.Dense(2 * self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
         mean, raw = jnp.split(heads, 2, axis=-1)
@@ -69,20 +73,20 @@ class Gaussian(nn.Module):
 
 
 class Critic(nn.Module):
-    """[..., in] -> [..., out]."""
+    """Inputs [B, ...] -> [B, out]."""
 
     hidden: int
     out: int = 1
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
-    def __call__(self, x: Array) -> Array:
-        h = Trunk(self.hidden, layer_norm=True, dtype=self.dtype)(x)
+    def __call__(self, *inputs: Any) -> Array:
+        h = Trunk(self.hidden, layer_norm=True, dtype=self.dtype)(*inputs)
         return nn.Dense(self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
 
 
 def twin_critic(hidden: int, out: int = 1, dtype: DTypeLike = jnp.float32) -> nn.Module:
-    """[B, in] -> [2, B, out]: two independent critics with stacked parameters, so a layer is one batched product."""
+    """Inputs [B, ...] -> [2, B, out]: two independent critics with stacked parameters, so a layer is one batched product."""
     ensemble = nn.vmap(Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, axis_size=2)
     return ensemble(hidden, out, dtype)
 

@@ -10,31 +10,18 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 
 
-def skill_colors(skills: np.ndarray) -> np.ndarray:
-    """[E, d] -> [E, 3] rgb: hue is the angle of the first two dimensions, a third one darkens; one-hots each a hue."""
-    skills = np.asarray(skills)
-    if np.isin(skills, (0, 1)).all():
-        hue = skills.argmax(-1) / skills.shape[1]
-        return hsv_to_rgb(np.stack([hue, np.full(len(skills), 0.9), np.full(len(skills), 0.9)], -1))
-    second = skills[:, 1] if skills.shape[1] > 1 else np.zeros(len(skills))
-    hue = np.arctan2(second, skills[:, 0]) / (2 * np.pi) % 1.0
-    value = 0.75 + 0.25 * skills[:, 2] if skills.shape[1] > 2 else np.full(len(skills), 0.9)
-    return hsv_to_rgb(np.stack([hue, np.full(len(skills), 0.9), np.clip(value, 0, 1)], -1))
-
-
-def draw_lines(path: Path, groups: list[tuple[str, np.ndarray]], skills: np.ndarray, labels: tuple[str, str]) -> None:
-    """One panel for each (title, curves [E, T+1, >=1]); all panels share their limits."""
+def draw_lines(path: Path, groups: list[tuple[str, np.ndarray]], colors: np.ndarray, labels: tuple[str, str]) -> None:
+    """One panel for each (title, curves [E, T+1, >=1]), in colours [E, 3] (hue, saturation, value); one scale for all."""
     figure = Figure(figsize=(5.5 * len(groups), 5.5), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(groups), squeeze=False)[0]
-    colors = skill_colors(skills)
     everything = np.concatenate([np.asarray(curves).reshape(-1, curves.shape[-1]) for _, curves in groups])
     reach = 1.05 * max(np.abs(everything[:, :2]).max(), 1e-3)
     for panel, (title, curves) in zip(panels, groups, strict=True):
         curves = np.asarray(curves)
         x = curves[..., 0]
         y = curves[..., 1] if curves.shape[-1] > 1 else np.broadcast_to(np.arange(curves.shape[1]), x.shape)
-        for i, color in enumerate(colors):
+        for i, color in enumerate(hsv_to_rgb(colors)):
             panel.plot(x[i], y[i], color=color, linewidth=1.0)
         panel.set(title=title, xlabel=labels[0], ylabel=labels[1], xlim=(-reach, reach))
         if curves.shape[-1] > 1:
@@ -50,18 +37,18 @@ def save(figure: Figure, path: Path) -> None:
     partial.replace(path)
 
 
-def trajectories(path: Path, title: str, positions: np.ndarray, skills: np.ndarray) -> None:
-    draw_lines(path, [(title, positions)], skills, ("x (m)", "y (m)"))
+def trajectories(path: Path, title: str, positions: np.ndarray, colors: np.ndarray) -> None:
+    draw_lines(path, [(title, positions)], colors, ("x (m)", "y (m)"))
 
 
-def latents(path: Path, title: str, phi: np.ndarray, skills: np.ndarray) -> None:
-    draw_lines(path, [(title, phi)], skills, ("phi 1", "phi 2"))
+def latents(path: Path, title: str, phi: np.ndarray, colors: np.ndarray) -> None:
+    draw_lines(path, [(title, phi)], colors, ("phi 1", "phi 2"))
 
 
-def offsets(path: Path, groups: list[tuple[str, np.ndarray]], skills: np.ndarray) -> None:
+def offsets(path: Path, groups: list[tuple[str, np.ndarray]], colors: np.ndarray) -> None:
     """The same skills from several starts, each drawn relative to its own start so that they can be laid over."""
     moved = [(title, np.asarray(positions) - np.asarray(positions)[:, :1]) for title, positions in groups]
-    draw_lines(path, moved, skills, ("x from the start (m)", "y from the start (m)"))
+    draw_lines(path, moved, colors, ("x from the start (m)", "y from the start (m)"))
 
 
 def goal_trajectories(

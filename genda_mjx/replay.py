@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import flax.struct
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from genda_mjx import devices
@@ -40,12 +41,11 @@ def empty(episode: Any, capacity: int, at_once: int) -> EpisodeRing:
     if capacity % at_once:
         raise ValueError(f"capacity {capacity} is not a multiple of the {at_once} episodes inserted at once")
     shape = capacity // at_once, at_once
-    zero = lambda: jnp.zeros((), jnp.int32)  # a buffer each: one that is shared cannot be donated
     return EpisodeRing(
         episodes=jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), episode),
         valid=jnp.zeros(shape, bool),
-        slot=zero(),
-        inserted=zero(),
+        slot=jnp.zeros((), jnp.int32),  # a buffer each: one that is shared cannot be donated
+        inserted=jnp.zeros((), jnp.int32),
         rejected=jnp.zeros(at_once, jnp.int32),
     )
 
@@ -53,7 +53,10 @@ def empty(episode: Any, capacity: int, at_once: int) -> EpisodeRing:
 def insert(ring: EpisodeRing, episodes: Any, valid: Array, whole: Array | bool = True) -> EpisodeRing:
     """Write M episodes (leaves [M, ...], valid [M]) over the oldest ones. Not `whole`: all are invalid, uncounted, and
     overwritten by the next."""
-    write = lambda store, new: jax.lax.dynamic_update_index_in_dim(store, new, ring.slot, axis=0)
+
+    def write(store: Array, new: Array) -> Array:
+        return jax.lax.dynamic_update_index_in_dim(store, new, ring.slot, axis=0)
+
     return ring.replace(
         episodes=jax.tree.map(write, ring.episodes, episodes),
         valid=write(ring.valid, valid & whole),
@@ -72,7 +75,10 @@ def places(ring: EpisodeRing) -> Places:
 
 def sample_episodes(places: Places, key: Array, batch: int) -> Array:
     """[B] places, uniform with replacement over the valid episodes (there must be one)."""
-    draw = lambda rows: jax.random.randint(key, (rows,), 0, jnp.maximum(places.count, 1))
+
+    def draw(rows: int) -> Array:
+        return jax.random.randint(key, (rows,), 0, jnp.maximum(places.count, 1))
+
     return places.valid[devices.own_rows(draw, batch)]
 
 
@@ -92,6 +98,28 @@ def sample_times(key: Array, batch: int, length: int, max_horizon: int) -> tuple
 def rows(leaf: Array, places: Array, times: Array) -> Array:
     """leaf [slots, M, T+1, ...] -> [K, B, ...], row times[K, B] of episode places[B]; nothing else is read."""
     return flat(leaf).at[places[None, :], times].get(mode="promise_in_bounds")
+
+
+def observations(stored: Any, places: Array, times: Array, history: int) -> list[Any]:
+    """K batches of observations at times[K, B], each made of the `history` frames that end there, the newest last."""
+    frames = [
+        jax.tree.map(lambda leaf, at=jnp.maximum(times - age, 0): rows(leaf, places, at), stored)
+        for age in reversed(range(history))
+    ]
+    joined = jax.tree.map(lambda *parts: jnp.concatenate(parts, -1), *frames) if history > 1 else frames[0]
+    return [jax.tree.map(lambda leaf, k=k: leaf[k], joined) for k in range(len(times))]
+
+
+def stack(stored: Any, history: int) -> Any:
+    """The same for whole episodes: frames [E, T+1, ...] -> observations [E, T+1, ...]; the first frame repeats."""
+    if history == 1:
+        return stored
+
+    def of(leaf: Array) -> Array:
+        past = [leaf[:, np.maximum(np.arange(leaf.shape[1]) - age, 0)] for age in reversed(range(history))]
+        return jnp.concatenate(past, -1)
+
+    return jax.tree.map(of, stored)
 
 
 def flat(leaf: Array) -> Array:

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from genda_mjx.agents import Agent
 from genda_mjx.config import Config, UserError
 
 
@@ -42,7 +43,11 @@ def derive(config: Config, episode_length: int, num_devices: int = 1) -> Schedul
     updates = round(steps * config.utd)
     if updates < 1:
         raise UserError(f"--utd {config.utd} gives no update in an iteration of {steps} steps; raise it")
-    whole = lambda every: -(-every // steps) * steps  # rounded up, so that steps are hit exactly
+
+    def whole(every: int) -> int:
+        """Rounded up, so that steps are hit exactly."""
+        return -(-every // steps) * steps
+
     return Schedule(
         episode_length=episode_length,
         steps_per_iteration=steps,
@@ -118,28 +123,23 @@ class Memory:
         return self.state + self.scratch
 
 
-# Arrays [B, hidden] and [B, B] that live at once in an update, as XLA's memory analysis on the CPU has them
-# (tests/test_memory.py); an agent that is not listed counts as the largest.
-LIVE_ROWS = {"genda": 36, "metra": 24, "csf": 29, "diayn": 21, "cic": 20}
-LIVE_PAIRS = {"genda": 2.7, "cic": 64}  # cic: the differences of all pairs in its 64 dimensions
 MANY_ENVS = 256  # from here on whole episodes of all envs are worth a note
 # Scratch of an env beside the bytes of its episode, where all are stepped at once: 0.13 fish, 0.26 quadruped,
 # 0.36 humanoid, 0.8 dog. A CPU, which steps them in parts, needs less.
 PHYSICS = 0.4
 
 
-def estimate(config: Config, schedule: Schedule, state: Any, num_devices: int) -> Memory:
+def estimate(config: Config, schedule: Schedule, agent: Agent, state: Any, num_devices: int) -> Memory:
     """What a run needs on each device, from the shapes of its TrainState and before anything is compiled."""
-    ring, flight = nbytes(state.ring) // num_devices, nbytes(state.flight) // num_devices
-    agent = nbytes(state.agent)
+    ring, under_way = nbytes(state.ring) // num_devices, nbytes(state.cohorts) // num_devices
+    learner = nbytes(state.agent)
     episode = nbytes(state.ring.episodes) // schedule.capacity  # of all seeds
     collecting = episode * (schedule.episodes_at_once + int(PHYSICS * config.num_envs)) // num_devices
     batch = config.num_seeds * config.batch_size * 4 // num_devices
-    rows = LIVE_ROWS.get(config.algo, max(LIVE_ROWS.values())) * config.hidden
-    pairs = LIVE_PAIRS.get(config.algo, 0) * config.batch_size
+    per_row = agent.scratch.rows * config.hidden + agent.scratch.pairs * config.batch_size
     # An iteration collects, then learns, and both use the same scratch; a loop keeps its state twice.
-    scratch = max(collecting, agent + int(batch * (rows + pairs)))
-    return Memory(ring, ring + flight + agent, scratch)
+    scratch = max(collecting, learner + int(batch * per_row))
+    return Memory(ring, ring + under_way + learner, scratch)
 
 
 def check_memory(config: Config, needed: int, ring: int, num_devices: int) -> None:
@@ -161,9 +161,9 @@ def describe_memory(analysis: Any) -> str:
     return f"by XLA's count {gib(state + scratch)} a device: {gib(state)} of state, {gib(scratch)} of scratch"
 
 
-def describe(config: Config, schedule: Schedule, state: Any, num_devices: int = 1) -> str:
+def describe(config: Config, schedule: Schedule, agent: Agent, state: Any, num_devices: int = 1) -> str:
     """The schedule and memory of a run, from the shapes of its TrainState; refuses what cannot fit."""
-    memory, free = estimate(config, schedule, state, num_devices), available_bytes()
+    memory, free = estimate(config, schedule, agent, state, num_devices), available_bytes()
     check_memory(config, memory.total, memory.ring, num_devices)
     s, cohorts = schedule, config.cohorts
     envs = f"{config.num_envs} envs x {s.episode_length // cohorts}" + f", {cohorts} cohorts" * (cohorts > 1)

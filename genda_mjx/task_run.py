@@ -19,8 +19,8 @@ from genda_mjx.controller import ControllerConfig
 from genda_mjx.entry import check_jax, keep_compilations, make_task, write_text
 from genda_mjx.inspect_run import Skills, load_skills, read_run
 from genda_mjx.loop import StopRequest, save_episodes
-from genda_mjx.program import TrainState
 from genda_mjx.report import MetricsCsv, Progress, duration
+from genda_mjx.state import TrainState
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,7 +126,8 @@ class TaskRun:
             raise UserError(f"step {self.skills.step} of {folder} is from the warm-up: no skills yet; train on")
         self.run, self.folder = folder, folder_of(folder, self.skills.step, options)
         agent = self.skills.agent
-        pi = controller.make(config, agent, self.task.env.observation_size + self.task.goal_size)
+        goal = jax.ShapeDtypeStruct((self.task.goal_size,), jax.numpy.float32)
+        pi = controller.make(config, agent, (self.task.env.observation_spec, goal))
         self.program = downstream.make(config, self.plan, self.task, agent, pi)
         self.abstract = jax.eval_shape(self.program.init, jax.random.key(0))
         self.steps_per_iteration = self.plan.macro_length * config.num_episodes

@@ -4,18 +4,26 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from brax.envs.base import Env, State
+from brax.envs.base import State
 from jax.sharding import Mesh
 
-from genda_mjx import agents, program, schedule
+from envs.base import SkillEnv
+from genda_mjx import build as assembly
+from genda_mjx import devices
+from genda_mjx.agents import Spec
 from genda_mjx.config import Config
 
 
-class Walk(Env):
-    """A point that moves by its action; obs is (x, y, time). Copies whose reset key is odd fail if `fragile`."""
+def vector_spec(observation: int, action: int) -> Spec:
+    """Of an environment whose observation is one vector."""
+    return Spec(jax.ShapeDtypeStruct((observation,), jnp.float32), action)
 
-    position_size, bin_size, dt = 2, 1.0, 0.05
-    observation_size, action_size, backend = 3, 2, "toy"
+
+class Walk(SkillEnv):
+    """A point that moves by its action; obs is (x, y, time). Copies that start right of the middle fail if `fragile`."""
+
+    name, dt, action_size, backend = "walk", 0.05, 2, "toy"
+    observation_spec = jax.ShapeDtypeStruct((3,), jnp.float32)
 
     def __init__(self, episode_length: int = 10, fragile: bool = False):
         self.episode_length, self.fragile = episode_length, fragile
@@ -25,7 +33,7 @@ class Walk(Env):
 
     def reset_at(self, rng, xy):
         position = jax.random.uniform(rng, (2,), minval=-0.1, maxval=0.1) + xy
-        bad = self.fragile & (jax.random.key_data(rng)[-1] % 2 == 1)
+        bad = self.fragile & (position[0] > xy[0])
         return State(
             None,
             jnp.append(position, 0.0),
@@ -62,9 +70,6 @@ def tiny(**changes) -> Config:
     return dataclasses.replace(TINY, **changes)
 
 
-def build(config: Config, env: Env | None = None, mesh: Mesh | None = None):
-    """(schedule, agent, program) of a config on the toy env."""
-    env = env or Walk()
-    plan = schedule.derive(config, env.episode_length, mesh.size if mesh else 1)
-    agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
-    return plan, agent, program.make(config, plan, env, agent, mesh)
+def build(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None) -> assembly.Built:
+    """The parts of a run on the toy env and one device, unless told otherwise."""
+    return assembly.build(config, env or Walk(), mesh or devices.make_mesh(1))

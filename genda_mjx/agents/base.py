@@ -1,4 +1,4 @@
-"""What every agent is made of: its sizes, its batch, its state and its functions."""
+"""What every agent is made of: its spec, its batch, its state and its functions."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -7,31 +7,40 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
+from brax.envs.base import Env
 from jax import Array
 
 from genda_mjx import devices
+from genda_mjx.agents.skills import SkillSpace
 
 Params = dict[str, Any]
 Metrics = dict[str, Array]
 
 
-class Sizes(NamedTuple):
+class Spec(NamedTuple):
     """What an agent must know of an environment."""
 
-    observation: int
-    action: int
+    observation: Any  # shapes and dtypes of one observation, a pytree of jax.ShapeDtypeStruct
+    action: int  # A
+
+    @classmethod
+    def of(cls, env: Env) -> "Spec":
+        return cls(env.observation_spec, env.action_size)
 
 
 @flax.struct.dataclass
 class Batch:
-    """B transitions with the rows of their episodes that relabelling needs; observations are normalised."""
+    """B transitions with the rows of their episodes that relabelling needs.
 
-    s: Array  # [B, obs] at time t
+    Observations are trees of arrays [B, ...] as `Spec.observation` describes them.
+    """
+
+    s: Any  # at time t
     a: Array  # [B, A]
-    s_next: Array  # [B, obs] at t+1
-    s_c: Array  # [B, obs] at t+c
-    s_0: Array  # [B, obs] first of the episode
-    s_T: Array  # [B, obs] last of the episode
+    s_next: Any  # at t+1
+    s_c: Any  # at t+c
+    s_0: Any  # first of the episode
+    s_T: Any  # last of the episode
     z_roll: Array  # [B, d] skill that the episode was collected with
 
 
@@ -46,15 +55,23 @@ class AgentState:
     updates: Array  # gradient steps so far
 
 
+class Scratch(NamedTuple):
+    """How many arrays live at once in an update, by XLA's memory analysis on the CPU (tests/test_memory.py)."""
+
+    rows: float = 36.0  # [B, hidden]; the default is the largest agent's, GenDa's
+    pairs: float = 0.0  # [B, B]
+
+
 class Agent(NamedTuple):
-    """Pure functions. The last two are for evaluation and may be left out."""
+    """Pure functions, and what the host needs to know beside them."""
 
     init: Callable[[Array], AgentState]  # key -> state
-    sample_skill: Callable[[Array, int], Array]  # key, n -> [n, d]
-    act: Callable[[AgentState, Array, Array, Array | None], Array]  # state, obs, z, key (None: deterministic) -> a
+    skills: SkillSpace
+    act: Callable[[AgentState, Any, Array, Array | None], Array]  # state, obs, z, key (None: deterministic) -> a
     update: Callable[[AgentState, Batch, Array], tuple[AgentState, Metrics]]
-    represent: Callable[[AgentState, Array], Array] | None = None  # state, obs [..., obs] -> [..., d], a plot of phi
-    list_skills: Callable[[int], Array] | None = None  # n -> [n, d], where skills can be listed: each in turn
+    represent: Callable[[AgentState, Any], Array] | None = None  # state, obs [B, ...] -> phi [B, d], where there is one
+    shown: tuple[str, ...] = ("alpha",)  # metrics on the progress line
+    scratch: Scratch = Scratch()
 
 
 def pick(params: Params, names: Iterable[str]) -> Params:

@@ -1,12 +1,16 @@
 """Complementary information bottleneck: an embedding of the state that holds what phi(s) does not."""
 
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 from jax import Array
 
 
-def reconstruction_loss(decoded: Array, s: Array) -> Array:
-    """Squared error summed over the observation [B, obs], mean over the batch: the bound on I(l; s) in Eq. 9."""
-    return ((decoded - s) ** 2).sum(-1).mean()
+def reconstruction_loss(decoded: Any, s: Any) -> Array:
+    """Squared error summed over the observation, mean over the batch: the bound on I(l; s) in Eq. 9."""
+    errors = jax.tree.map(lambda rebuilt, seen: ((rebuilt - seen) ** 2).sum(range(1, seen.ndim)).mean(), decoded, s)
+    return sum(jax.tree.leaves(errors))
 
 
 def kl_loss(mean: Array, log_std: Array) -> Array:

@@ -13,10 +13,23 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from genda_mjx import devices, networks
-from genda_mjx.agents import sac, skills
-from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, grad, pick, track
-from genda_mjx.agents.representation import unit
+from genda_mjx import devices, encoders, networks
+from genda_mjx.agents import sac
+from genda_mjx.agents.base import (
+    Agent,
+    AgentState,
+    Batch,
+    Metrics,
+    Params,
+    Scratch,
+    Spec,
+    advance,
+    begin,
+    grad,
+    pick,
+    track,
+)
+from genda_mjx.agents.skills import SkillSpace, unit
 from genda_mjx.config import Config
 
 MODEL = ("state_embed", "transition_embed", "skill_embed")
@@ -70,18 +83,18 @@ def entropy_reward(distances: Array, scale: Array) -> Array:
     return jnp.log1p(jnp.maximum(distances / scale - DISTANCE_FLOOR, 0).mean(-1))
 
 
-def make(config: Config, sizes: Sizes) -> Agent:
+def make(config: Config, spec: Spec) -> Agent:
     net = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16))  # all three, by parameters
-    policy = sac.baseline(config, sizes)
+    policy = sac.baseline(config, spec)
     adam = optax.adam(config.learning_rate)
 
     def init(key: Array) -> AgentState:
         key_state, key_transition, key_skill, key_actor, key_critic, key_vectors = jax.random.split(key, 6)
-        row = lambda size: jnp.zeros((1, size))
-        params = policy.init(key_actor, key_critic, sizes.observation, sizes.observation, config.skill_dim) | {
-            "state_embed": net.init(key_state, row(sizes.observation)),
-            "transition_embed": net.init(key_transition, row(2 * config.skill_dim)),
-            "skill_embed": net.init(key_skill, row(config.skill_dim)),
+        z = jnp.zeros((1, config.skill_dim))
+        params = policy.init(key_actor, key_critic, spec.observation, spec.observation, config.skill_dim) | {
+            "state_embed": net.init(key_state, encoders.blank(spec.observation)),
+            "transition_embed": net.init(key_transition, z, z),
+            "skill_embed": net.init(key_skill, z),
         }
         optimizers = policy.init_optimizers(params) | {"model": adam.init(pick(params, MODEL))}
         vectors = networks.spectral_vectors(key_vectors, params["skill_embed"])
@@ -89,14 +102,14 @@ def make(config: Config, sizes: Sizes) -> Agent:
 
     def embed_states(params: Params, batch: Batch) -> tuple[Array, Array]:
         """g(s), g(s') [B, d] in one forward."""
-        now, following = jnp.split(net.apply(params["state_embed"], jnp.concatenate([batch.s, batch.s_next])), 2)
+        now, following = jnp.split(net.apply(params["state_embed"], encoders.concatenate(batch.s, batch.s_next)), 2)
         return now, following
 
     def model_loss(params: Params, vectors: list[Array], batch: Batch) -> tuple[Array, list[Array]]:
         """The contrastive loss; the skill embedding alone has its layers spectrally normalised."""
         skill_embed, vectors = networks.spectral_normalised(params["skill_embed"], vectors)
         query = net.apply(skill_embed, batch.z_roll)
-        key = net.apply(params["transition_embed"], jnp.concatenate(embed_states(params, batch), -1))
+        key = net.apply(params["transition_embed"], *embed_states(params, batch))
         return contrastive_loss(query, key), vectors
 
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
@@ -112,4 +125,11 @@ def make(config: Config, sizes: Sizes) -> Agent:
         state, metrics = policy.step(state, sac.Rows.of(batch), batch.z_roll, reward, *jax.random.split(key))
         return track(state, config.ema_rate), metrics | {"contrastive_loss": loss, "distance": distances.mean()}
 
-    return Agent(init, lambda key, n: skills.normals(key, n, config.skill_dim), policy.act_on_state, update)
+    return Agent(
+        init=init,
+        skills=SkillSpace("normals", config.skill_dim),
+        act=policy.act_on_state,
+        update=update,
+        shown=("contrastive_loss", "alpha"),
+        scratch=Scratch(rows=20, pairs=64),  # the differences of all pairs in 64 dimensions
+    )

@@ -4,6 +4,8 @@ A critic has one output a skill dimension, and its value is psi . z. There is no
 the actor only.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -11,10 +13,24 @@ from jax import Array
 from jax.lax import stop_gradient
 from jax.nn import logsumexp
 
-from genda_mjx import networks
+from genda_mjx import encoders, networks
 from genda_mjx.agents import representation as rep
-from genda_mjx.agents import sac, skills
-from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, grad, pick, track
+from genda_mjx.agents import sac
+from genda_mjx.agents.base import (
+    Agent,
+    AgentState,
+    Batch,
+    Metrics,
+    Params,
+    Scratch,
+    Spec,
+    advance,
+    begin,
+    grad,
+    pick,
+    track,
+)
+from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import Config
 
 NEGATIVES = 256  # prior skills drawn afresh for each gradient step and shared by its batch
@@ -46,20 +62,18 @@ def successor_loss(psi: Array, target: Array) -> Array:
     return ((psi - target) ** 2).mean((1, 2)).sum()
 
 
-def make(config: Config, sizes: Sizes) -> Agent:
+def make(config: Config, spec: Spec) -> Agent:
     phi = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16))
-    policy = sac.baseline(config, sizes, values=config.skill_dim)
+    policy = sac.baseline(config, spec, values=config.skill_dim)
     adam = optax.adam(config.learning_rate)
+    skills = SkillSpace("directions", config.skill_dim)
 
     def init(key: Array) -> AgentState:
         key_phi, key_actor, key_critic = jax.random.split(key, 3)
-        params = policy.init(key_actor, key_critic, sizes.observation, sizes.observation, config.skill_dim)
-        params["phi"] = phi.init(key_phi, jnp.zeros((1, sizes.observation)))
+        params = policy.init(key_actor, key_critic, spec.observation, spec.observation, config.skill_dim)
+        params["phi"] = phi.init(key_phi, encoders.blank(spec.observation))
         optimizers = policy.init_optimizers(params) | {"model": adam.init(pick(params, ["phi"]))}
         return begin(params, ["critic"], optimizers)
-
-    def sample_skill(key: Array, n: int) -> Array:
-        return skills.directions(key, n, config.skill_dim)
 
     def latent_step(params: Params, batch: Batch) -> Array:
         return rep.latent_step(lambda s: phi.apply(params["phi"], s), batch.s, batch.s_next)
@@ -87,15 +101,27 @@ def make(config: Config, sizes: Sizes) -> Agent:
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
         """phi, then psi on the steps of the new phi, then the actor through the new psi."""
         key_negatives, key_next, key_actor = jax.random.split(key, 3)
-        negatives = sample_skill(key_negatives, NEGATIVES)
+        negatives = skills.sample(key_negatives, NEGATIVES)
         (_, metrics), grads = grad(model_loss, pick(state.params, ["phi"]), batch, negatives)
         state = advance(state, "model", adam, grads)
         state, more = critic_step(state, batch, latent_step(state.params, batch), key_next)
         z, critic = batch.z_roll, state.params["critic"]
-        q = lambda a: values(policy.critics(critic, batch.s, z, a), z)
+
+        def q(a: Array) -> Array:
+            return values(policy.critics(critic, batch.s, z, a), z)
+
         state, most = policy.policy_step(state, batch.s, z, q, key_actor)
         return track(state, config.ema_rate), metrics | more | most
 
+    def represent(state: AgentState, obs: Any) -> Array:
+        return phi.apply(state.params["phi"], obs)
+
     return Agent(
-        init, sample_skill, policy.act_on_state, update, lambda state, obs: phi.apply(state.params["phi"], obs)
+        init=init,
+        skills=skills,
+        act=policy.act_on_state,
+        update=update,
+        represent=represent,
+        shown=("phi_dot", "alpha"),
+        scratch=Scratch(rows=29),
     )

@@ -9,9 +9,23 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from genda_mjx import networks
-from genda_mjx.agents import sac, skills
-from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, grad, pick, track
+from genda_mjx import encoders, networks
+from genda_mjx.agents import sac
+from genda_mjx.agents.base import (
+    Agent,
+    AgentState,
+    Batch,
+    Metrics,
+    Params,
+    Scratch,
+    Spec,
+    advance,
+    begin,
+    grad,
+    pick,
+    track,
+)
+from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import Config
 
 
@@ -25,15 +39,15 @@ def discriminator_loss(logits: Array, z: Array) -> Array:
     return -skill_reward(logits, z).mean()
 
 
-def make(config: Config, sizes: Sizes) -> Agent:
+def make(config: Config, spec: Spec) -> Agent:
     discriminator = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16))
-    policy = sac.baseline(config, sizes, alpha_rate=0.0)
+    policy = sac.baseline(config, spec, alpha_rate=0.0)
     adam = optax.adam(config.learning_rate)
 
     def init(key: Array) -> AgentState:
         key_discriminator, key_actor, key_critic = jax.random.split(key, 3)
-        params = policy.init(key_actor, key_critic, sizes.observation, sizes.observation, config.skill_dim)
-        params["discriminator"] = discriminator.init(key_discriminator, jnp.zeros((1, sizes.observation)))
+        params = policy.init(key_actor, key_critic, spec.observation, spec.observation, config.skill_dim)
+        params["discriminator"] = discriminator.init(key_discriminator, encoders.blank(spec.observation))
         optimizers = policy.init_optimizers(params) | {"model": adam.init(pick(params, ["discriminator"]))}
         return begin(params, ["critic"], optimizers)
 
@@ -53,8 +67,9 @@ def make(config: Config, sizes: Sizes) -> Agent:
 
     return Agent(
         init=init,
-        sample_skill=lambda key, n: skills.one_hots(key, n, config.skill_dim),
+        skills=SkillSpace("list", config.skill_dim),
         act=policy.act_on_state,
         update=update,
-        list_skills=lambda n: skills.each_in_turn(n, config.skill_dim),
+        shown=("accuracy", "alpha"),
+        scratch=Scratch(rows=21),
     )

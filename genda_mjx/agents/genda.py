@@ -5,58 +5,69 @@ temperature, moving averages. The gate learns with the first, whose labels it se
 docs/fidelity.md for every choice between the paper and that code.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import Array
 from jax.lax import stop_gradient
 
-from genda_mjx import devices, networks
-from genda_mjx.agents import cib, relabel, sac, skills
+from genda_mjx import devices, encoders, networks
+from genda_mjx.agents import cib, relabel, sac
 from genda_mjx.agents import representation as rep
-from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, grad, pick, track
+from genda_mjx.agents.base import (
+    Agent,
+    AgentState,
+    Batch,
+    Metrics,
+    Params,
+    Scratch,
+    Spec,
+    advance,
+    begin,
+    grad,
+    pick,
+    track,
+)
+from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import Config
 
 MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses share no parameter and see the old phi
 
 
-def make(config: Config, sizes: Sizes) -> Agent:
-    net = Networks(config, sizes)
-    policy = sac.of(config, sizes.action, target_entropy=-sizes.action)
+def make(config: Config, spec: Spec) -> Agent:
+    net = Networks(config, spec)
+    skills = SkillSpace("directions", config.skill_dim)
+    policy = sac.of(config, spec.action, target_entropy=-spec.action)
     learns_gate = not config.no_relabel and config.relabel == "mix"
     model_adam, gate_adam = optax.adam(config.learning_rate), optax.adam(config.gate_learning_rate)
 
     def init(key: Array) -> AgentState:
         key_phi, key_actor, key_critic, *keys = jax.random.split(key, 6)
-        seen = sizes.observation if config.no_cib else config.cib_dim
-        params = net.init(key_phi, *keys) | policy.init(
-            key_actor, key_critic, seen, sizes.observation, config.skill_dim
-        )
+        params = net.init(key_phi, *keys)
+        params |= policy.init(key_actor, key_critic, net.seen_spec, spec.observation, config.skill_dim)
         optimizers = {"model": model_adam.init(pick(params, MODEL)), "gate": gate_adam.init(pick(params, ["gate"]))}
         planes = relabel.draw_planes(jax.random.fold_in(key, 1), config.gate_planes, config.skill_dim)
         return begin(params, ["phi", "critic"], optimizers | policy.init_optimizers(params), {"planes": planes})
 
-    def sample_skill(key: Array, n: int) -> Array:
-        return skills.directions(key, n, config.skill_dim)
-
-    def act(state: AgentState, obs: Array, z: Array, key: Array | None = None) -> Array:
-        return policy.act(state.params, net.local(state.params, obs), z, key)
+    def act(state: AgentState, obs: Any, z: Array, key: Array | None = None) -> Array:
+        return policy.act(state.params, net.seen(state.params, obs), z, key)
 
     def labels(state: AgentState, batch: Batch, key: Array) -> tuple[Array, Array, Array]:
         """z-step, Eq. 4 and 8: labels for phi and for the policy [B, d], and the share of rollout skills kept."""
         if config.no_relabel:
             return batch.z_roll, batch.z_roll, jnp.ones(())
-        size = len(batch.s)
+        size = len(batch.a)
         n_c = {"mix": round(size * config.mix_ratio), "c": size}.get(config.relabel, 0)
-        start, end, now, later = jnp.split(
-            net.phi(state.targets["phi"], jnp.concatenate([batch.s_0, batch.s_T, batch.s[:n_c], batch.s_c[:n_c]])),
-            [size, 2 * size, 2 * size + n_c],
-        )
+        pairs = encoders.first(n_c, batch.s), encoders.first(n_c, batch.s_c)
+        start, end, now, later = net.phi(state.targets["phi"], batch.s_0, batch.s_T, *pairs)
         z_tau = rep.unit(end - start)
         if config.relabel == "roll":
             return z_tau, batch.z_roll, jnp.ones(())
         if config.relabel == "random":
-            return z_tau, devices.own_rows(lambda rows: sample_skill(key, rows), size), jnp.zeros(())
+            return z_tau, devices.own_rows(lambda rows: skills.sample(key, rows), size), jnp.zeros(())
         z_mix = relabel.mix(rep.unit(later - now), z_tau)
         if config.relabel != "mix":
             return z_tau, z_mix, jnp.zeros(())
@@ -68,8 +79,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
         params: Params, planes: Array, batch: Batch, z: Array, key_cib: Array, key_prior: Array
     ) -> tuple[Array, Metrics]:
         """phi-step (Eq. 6), lambda, CIB (Eq. 9) and gate in one gradient; one forward of phi for the four states."""
-        states = jnp.stack([batch.s, batch.s_next, batch.s_0, batch.s_T])
-        now, following, start, end = net.phi(params["phi"], states)
+        now, following, start, end = net.phi(params["phi"], batch.s, batch.s_next, batch.s_0, batch.s_T)
         step = following - now
         constraint = rep.step_constraint(step, config.slack)
         multiplier = jnp.exp(params["log_lambda"])
@@ -90,7 +100,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
             metrics["kl"] = cib.kl_loss(mean, log_std)
             loss += metrics["reconstruction"] + config.kl_weight * metrics["kl"]
         if learns_gate:
-            prior = devices.own_rows(lambda rows: sample_skill(key_prior, rows), len(z))
+            prior = devices.own_rows(lambda rows: skills.sample(key_prior, rows), len(z))
             codes = relabel.skill_code(jnp.concatenate([z, prior]), planes)
             metrics["gate_loss"] = relabel.gate_loss(*jnp.split(net.gate(params["gate"])[codes], 2))
             loss += metrics["gate_loss"]
@@ -110,28 +120,38 @@ def make(config: Config, sizes: Sizes) -> Agent:
             state = advance(state, "gate", gate_adam, pick(grads, ["gate"]))
 
         # SAC: the new phi pays the reward, the new encoder shows the states.
-        pair = jnp.stack([batch.s, batch.s_next])
-        now, following = net.phi(state.params["phi"], pair)
-        rows = sac.Rows(batch.s, batch.a, batch.s_next, *net.local(state.params, pair))
+        now, following = net.phi(state.params["phi"], batch.s, batch.s_next)
+        rows = sac.Rows(batch.s, batch.a, batch.s_next, *net.seen_each(state.params, batch.s, batch.s_next))
         state, more = policy.step(state, rows, z, rep.reward(following - now, z), key_next, key_actor)
         return track(state, config.ema_rate), metrics | more | {"kept": kept}
 
-    return Agent(init, sample_skill, act, update, lambda state, obs: net.phi(state.params["phi"], obs))
+    def represent(state: AgentState, obs: Any) -> Array:
+        return net.phi(state.params["phi"], obs)[0]
+
+    return Agent(
+        init=init,
+        skills=skills,
+        act=act,
+        update=update,
+        represent=represent,
+        shown=("phi_dot", "lambda", "alpha"),
+        scratch=Scratch(rows=36, pairs=2.7),
+    )
 
 
 class Networks:
-    """The networks as functions of (parameters, inputs), with the inputs joined in one place."""
+    """The networks as functions of (parameters, inputs)."""
 
-    def __init__(self, config: Config, sizes: Sizes):
+    def __init__(self, config: Config, spec: Spec):
         dtype = networks.precision(config.bf16)
-        self.config, self.sizes = config, sizes
+        self.config, self.observation = config, spec.observation
         self._phi = networks.MLP(config.hidden, config.skill_dim, dtype)
         self._encoder = networks.Gaussian(config.hidden, config.cib_dim, networks.LECUN, dtype)
-        self._decoder = networks.MLP(config.hidden, sizes.observation, dtype)
+        self._decoder = networks.MLP(config.hidden, encoders.size(spec.observation), dtype)
         self._gate = networks.Gate(2**config.gate_planes)
 
     def init(self, key_phi: Array, key_gate: Array, key_encoder: Array, key_decoder: Array) -> Params:
-        s = jnp.zeros((1, self.sizes.observation))
+        s = encoders.blank(self.observation)
         z, local = jnp.zeros((1, self.config.skill_dim)), jnp.zeros((1, self.config.cib_dim))
         params = {
             "phi": self._phi.init(key_phi, s),
@@ -140,22 +160,35 @@ class Networks:
         }
         if not self.config.no_cib:
             params["encoder"] = self._encoder.init(key_encoder, s)
-            params["decoder"] = self._decoder.init(key_decoder, jnp.concatenate([z, local], -1))
+            params["decoder"] = self._decoder.init(key_decoder, z, local)
         return params
 
-    def phi(self, params: Params, s: Array) -> Array:
-        """[..., obs] -> [..., d]. Leading axes are joined: the gradient is then a plain product, without transposes."""
-        return self._phi.apply(params, s.reshape(-1, s.shape[-1])).reshape(*s.shape[:-1], -1)
+    def phi(self, params: Params, *states: Any) -> list[Array]:
+        """[n, d] of each batch of n states, in one forward."""
+        ends = np.cumsum([len(jax.tree.leaves(batch)[0]) for batch in states])
+        return jnp.split(self._phi.apply(params, encoders.concatenate(*states)), ends[:-1])
 
-    def encoder(self, params: Params, s: Array) -> tuple[Array, Array]:
+    def encoder(self, params: Params, s: Any) -> tuple[Array, Array]:
         return self._encoder.apply(params, s)
 
-    def decoder(self, params: Params, phi: Array, local: Array) -> Array:
-        return self._decoder.apply(params, jnp.concatenate([phi, local], -1))
+    def decoder(self, params: Params, phi: Array, local: Array) -> Any:
+        """The observation, rebuilt."""
+        return encoders.split(self._decoder.apply(params, phi, local), self.observation)
 
-    def local(self, params: Params, s: Array) -> Array:
+    @property
+    def seen_spec(self) -> Any:
+        """Shapes of what the actor sees."""
+        return self.observation if self.config.no_cib else jax.ShapeDtypeStruct((self.config.cib_dim,), jnp.float32)
+
+    def seen(self, params: Params, s: Any) -> Any:
         """Eq. 10, what the actor sees: the mean of the CIB embedding, or the state itself without CIB."""
         return s if self.config.no_cib else self.encoder(params["encoder"], s)[0]
+
+    def seen_each(self, params: Params, *states: Any) -> tuple:
+        """The same for several batches of one size, in one forward."""
+        if self.config.no_cib:
+            return states
+        return tuple(jnp.split(self.seen(params, encoders.concatenate(*states)), len(states)))
 
     def gate(self, params: Params) -> Array:
         """[codes] logits, one for every skill code."""

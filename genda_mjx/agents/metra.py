@@ -3,31 +3,46 @@
 `--discrete` makes the skills a list of `--skill_dim` one-hots; phi and the reward then see them centred.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
 from jax import Array
 
-from genda_mjx import networks
+from genda_mjx import encoders, networks
 from genda_mjx.agents import representation as rep
-from genda_mjx.agents import sac, skills
-from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Sizes, advance, begin, grad, pick, track
+from genda_mjx.agents import sac
+from genda_mjx.agents.base import (
+    Agent,
+    AgentState,
+    Batch,
+    Metrics,
+    Params,
+    Scratch,
+    Spec,
+    advance,
+    begin,
+    grad,
+    pick,
+    track,
+)
+from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import Config
 
 MODEL = ("phi", "log_lambda")
 
 
-def make(config: Config, sizes: Sizes) -> Agent:
+def make(config: Config, spec: Spec) -> Agent:
     phi = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16))
-    policy = sac.baseline(config, sizes)
+    policy = sac.baseline(config, spec)
     adam = optax.adam(config.learning_rate)
-    prior = skills.one_hots if config.discrete else skills.directions
-    target_of = skills.centred if config.discrete else lambda z: z  # what a latent step should follow
+    skills = SkillSpace("list" if config.discrete else "directions", config.skill_dim)
 
     def init(key: Array) -> AgentState:
         key_phi, key_actor, key_critic = jax.random.split(key, 3)
-        params = policy.init(key_actor, key_critic, sizes.observation, sizes.observation, config.skill_dim)
-        params["phi"] = phi.init(key_phi, jnp.zeros((1, sizes.observation)))
+        params = policy.init(key_actor, key_critic, spec.observation, spec.observation, config.skill_dim)
+        params["phi"] = phi.init(key_phi, encoders.blank(spec.observation))
         params["log_lambda"] = jnp.log(jnp.float32(config.initial_lambda))
         optimizers = policy.init_optimizers(params) | {"model": adam.init(pick(params, MODEL))}
         return begin(params, ["critic"], optimizers)
@@ -37,7 +52,7 @@ def make(config: Config, sizes: Sizes) -> Agent:
 
     def model_loss(params: Params, batch: Batch) -> tuple[Array, Metrics]:
         """phi and lambda; the dual loss is linear in log lambda, as officially."""
-        step, z, multiplier = latent_step(params, batch), target_of(batch.z_roll), jnp.exp(params["log_lambda"])
+        step, z, multiplier = latent_step(params, batch), skills.target(batch.z_roll), jnp.exp(params["log_lambda"])
         constraint = rep.step_constraint(step, config.slack)
         metrics = {
             "phi_loss": rep.representation_loss(step, z, constraint, multiplier),
@@ -52,15 +67,19 @@ def make(config: Config, sizes: Sizes) -> Agent:
         """phi and lambda, then SAC with the reward of the new phi."""
         (_, metrics), grads = grad(model_loss, pick(state.params, MODEL), batch)
         state = advance(state, "model", adam, grads)
-        reward = rep.reward(latent_step(state.params, batch), target_of(batch.z_roll))
+        reward = rep.reward(latent_step(state.params, batch), skills.target(batch.z_roll))
         state, more = policy.step(state, sac.Rows.of(batch), batch.z_roll, reward, *jax.random.split(key))
         return track(state, config.ema_rate), metrics | more
 
+    def represent(state: AgentState, obs: Any) -> Array:
+        return phi.apply(state.params["phi"], obs)
+
     return Agent(
         init=init,
-        sample_skill=lambda key, n: prior(key, n, config.skill_dim),
+        skills=skills,
         act=policy.act_on_state,
         update=update,
-        represent=lambda state, obs: phi.apply(state.params["phi"], obs),
-        list_skills=(lambda n: skills.each_in_turn(n, config.skill_dim)) if config.discrete else None,
+        represent=represent,
+        shown=("phi_dot", "lambda", "alpha"),
+        scratch=Scratch(rows=24),
     )

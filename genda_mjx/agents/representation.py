@@ -1,25 +1,30 @@
 """phi: latent steps that are long along the skill but no longer than the constraint allows. Also METRA's and CSF's."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 from jax import Array
 from jax.lax import stop_gradient
 from jax.nn import logsumexp
 
-from genda_mjx import devices
+from genda_mjx import devices, encoders
+from genda_mjx.agents.skills import unit
+
+__all__ = [
+    "latent_step",
+    "multiplier_loss",
+    "representation_loss",
+    "reward",
+    "step_constraint",
+    "uniformity_loss",
+    "unit",
+]
 
 
-def unit(x: Array) -> Array:
-    """[..., d] scaled to length 1. The norm has a finite gradient at 0, where two equal states put it."""
-    squared = (x**2).sum(-1, keepdims=True)
-    safe = jnp.where(squared > 0, squared, 1.0)
-    return x / (jnp.where(squared > 0, jnp.sqrt(safe), 0.0) + 1e-8)
-
-
-def latent_step(phi: Callable[[Array], Array], s: Array, s_next: Array) -> Array:
+def latent_step(phi: Callable[[Any], Array], s: Any, s_next: Any) -> Array:
     """[B, d] phi(s') - phi(s), in one forward."""
-    now, following = jnp.split(phi(jnp.concatenate([s, s_next])), 2)
+    now, following = jnp.split(phi(encoders.concatenate(s, s_next)), 2)
     return following - now
 
 

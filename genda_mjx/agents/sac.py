@@ -5,15 +5,15 @@ Losses take network outputs; [2, B] is the twin critic.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import optax
 from jax import Array
 from jax.lax import stop_gradient
 
-from genda_mjx import networks
-from genda_mjx.agents.base import AgentState, Batch, Metrics, Params, Sizes, advance, grad, pick
+from genda_mjx import encoders, networks
+from genda_mjx.agents.base import AgentState, Batch, Metrics, Params, Spec, advance, grad, pick
 from genda_mjx.config import Config
 
 
@@ -40,11 +40,11 @@ def temperature_loss(weight: Array, log_prob: Array, target_entropy: float) -> A
 class Rows(NamedTuple):
     """A batch as the actor-critic sees it: the critic the state, the actor what the agent shows it."""
 
-    s: Array  # [B, obs]
+    s: Any  # observations
     a: Array  # [B, A]
-    s_next: Array  # [B, obs]
-    seen: Array  # [B, l] of s
-    seen_next: Array  # [B, l] of s_next
+    s_next: Any
+    seen: Any  # what the actor sees of s: l [B, l], or the observation itself
+    seen_next: Any  # and of s_next
 
     @staticmethod
     def of(batch: Batch) -> "Rows":
@@ -68,12 +68,12 @@ class ActorCritic:
     values: int = 1  # outputs of a critic; CSF has one a skill dimension
     bf16: bool = False
 
-    def init(self, key_actor: Array, key_critic: Array, seen: int, observation: int, skill: int) -> Params:
-        """Parameters for an actor that sees [seen] and a critic that sees [observation]."""
-        row = lambda size: jnp.zeros((1, size))
+    def init(self, key_actor: Array, key_critic: Array, seen: Any, observation: Any, skill: int) -> Params:
+        """Parameters for an actor that sees the tree `seen` and a critic that sees `observation`, both of shapes."""
+        z, a = jnp.zeros((1, skill)), jnp.zeros((1, self.actions))
         return {
-            "actor": self._actor.init(key_actor, row(seen + skill)),
-            "critic": self._critic.init(key_critic, row(observation + skill + self.actions)),
+            "actor": self._actor.init(key_actor, encoders.blank(seen), z),
+            "critic": self._critic.init(key_critic, encoders.blank(observation), z, a),
             "log_alpha": jnp.log(jnp.float32(self.initial_alpha)),
         }
 
@@ -99,24 +99,24 @@ class ActorCritic:
     def _critic(self) -> networks.nn.Module:
         return networks.twin_critic(self.hidden, self.values, networks.precision(self.bf16))
 
-    def policy(self, params: Params, seen: Array, z: Array) -> tuple[Array, Array]:
+    def policy(self, params: Params, seen: Any, z: Array) -> tuple[Array, Array]:
         """Mean and log std [B, A] before tanh."""
-        return self._actor.apply(params["actor"], jnp.concatenate([seen, z], -1))
+        return self._actor.apply(params["actor"], seen, z)
 
-    def act(self, params: Params, seen: Array, z: Array, key: Array | None) -> Array:
+    def act(self, params: Params, seen: Any, z: Array, key: Array | None) -> Array:
         """[B, A]; without a key the deterministic action."""
         mean, log_std = self.policy(params, seen, z)
         return jnp.tanh(mean) if key is None else networks.sample_tanh_gaussian(mean, log_std, key)[0]
 
-    def act_on_state(self, state: AgentState, obs: Array, z: Array, key: Array | None = None) -> Array:
+    def act_on_state(self, state: AgentState, obs: Any, z: Array, key: Array | None = None) -> Array:
         """`Agent.act` of an agent whose actor sees the state itself."""
         return self.act(state.params, obs, z, key)
 
-    def critics(self, critic: Params, s: Array, z: Array, a: Array) -> Array:
+    def critics(self, critic: Params, s: Any, z: Array, a: Array) -> Array:
         """[2, B, values]."""
-        return self._critic.apply(critic, jnp.concatenate([s, z, a], -1))
+        return self._critic.apply(critic, s, z, a)
 
-    def q(self, critic: Params, s: Array, z: Array, a: Array) -> Array:
+    def q(self, critic: Params, s: Any, z: Array, a: Array) -> Array:
         """[2, B], for critics with one value."""
         return self.critics(critic, s, z, a)[..., 0]
 
@@ -136,7 +136,7 @@ class ActorCritic:
         return self.advance(state, grads), {"critic_loss": value, "reward": reward.mean(), "q": q.mean()}
 
     def policy_step(
-        self, state: AgentState, seen: Array, z: Array, q: Callable[[Array], Array], key: Array
+        self, state: AgentState, seen: Any, z: Array, q: Callable[[Array], Array], key: Array
     ) -> tuple[AgentState, Metrics]:
         """Actor and temperature, through q(a [B, A]) -> [2, B]."""
 
@@ -160,16 +160,25 @@ class ActorCritic:
         return state, metrics | more
 
 
-def baseline(config: Config, sizes: Sizes, **settings) -> ActorCritic:
+def log_alpha_itself(log_alpha: Array) -> Array:
+    """The baselines' weight in the temperature loss."""
+    return log_alpha
+
+
+def baseline(config: Config, spec: Spec, **settings) -> ActorCritic:
     """As METRA and the agents after it have it: half of GenDa's entropy target, a temperature loss in log alpha."""
-    log_weight = lambda log_alpha: log_alpha
-    return of(config, sizes.action, target_entropy=-sizes.action / 2, alpha_weight=log_weight, **settings)
+    return of(config, spec.action, target_entropy=-spec.action / 2, alpha_weight=log_alpha_itself, **settings)
 
 
 def of(config: Config, actions: int, **settings) -> ActorCritic:
     """The actor-critic of a run: sizes and rates are the same for all agents, `settings` are an agent's own."""
-    rates = dict.fromkeys(("actor_rate", "critic_rate", "alpha_rate"), config.learning_rate)
-    return ActorCritic(
-        actions=actions, hidden=config.hidden, discount=config.discount, initial_alpha=config.initial_alpha,
-        bf16=config.bf16, **(rates | settings),
-    )  # fmt: skip
+    shared = {
+        "hidden": config.hidden,
+        "actor_rate": config.learning_rate,
+        "critic_rate": config.learning_rate,
+        "alpha_rate": config.learning_rate,
+        "discount": config.discount,
+        "initial_alpha": config.initial_alpha,
+        "bf16": config.bf16,
+    }
+    return ActorCritic(actions=actions, **(shared | settings))

@@ -1,0 +1,271 @@
+"""Body: a MuJoCo model as a `SkillEnv`, stepped in any number of vmapped copies by `envs.physics`."""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+from brax.envs.base import State
+from jax import custom_batching
+
+from envs import measures, normalizer, physics, resets, walls
+from envs.base import SkillEnv
+from envs.maze import Maze
+from envs.physics import Instant, Machine, Physics
+from envs.view import AccelerationView, View
+
+Array = jax.Array
+ACTION_REPEAT = 2  # control steps an agent step, all bodies
+PART = 128  # copies that a CPU steps at a time
+EXPLODED = 1e4  # a speed (m/s, rad/s) no body of ours can have; beyond it the physics is counted as failed
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class BodyState:
+    """State of one copy."""
+
+    physics: Physics
+    sensors: Array  # [ns] acceleration-stage sensors of the last physics step
+    drawn: Array  # [k] what the reset drew for the episode (fish: target position)
+    failed: Array  # bool: the physics went non-finite; the copy stays as it was before
+
+
+class Body(SkillEnv):
+    """A body file derives from this and states its model, its observation and its reset law."""
+
+    control_timestep: float  # s, of the dm_control task
+    stands = False  # has a torso at its root whose z axis points up when it stands
+    wall_condim = 3  # of contacts with maze walls: 3 with friction, 1 without
+    wall_tolerance = 0.005  # m, by which parts of the body may stick into maze walls (`envs.walls`)
+
+    def __init__(
+        self,
+        *,
+        normalize: bool = True,
+        offset: tuple[float, float] = (0.0, 0.0),
+        fixed_start: int | None = None,
+        bank_size: int = 4096,
+        maze: Maze | None = None,
+    ):
+        """normalize: standardise observations with the body's fixed mean and std (`envs.normalizer`).
+        offset: xy shift of every start, m. fixed_start: always start from this state of the bank.
+        bank_size: number of start states drawn by the reset law. maze: walls around the body; starts that keep clear of
+        them are in `envs.goals`."""
+        if np.shape(offset) != (2,):
+            raise ValueError(f"offset must be two numbers (x, y) in metres, got {offset!r}")
+        if fixed_start is not None and not 0 <= fixed_start < bank_size:
+            raise ValueError(f"fixed_start must be a bank index in [0, {bank_size}), got {fixed_start}")
+        spec = self.edited_spec()
+        if maze is not None:
+            walls.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
+        self.model = spec.compile()
+        self.machine = Machine.of(self.model)
+        steps = ACTION_REPEAT * self.control_timestep / self.model.opt.timestep
+        self.physics_steps = round(steps)
+        if abs(steps - self.physics_steps) > 1e-6:
+            raise ValueError(f"{self.name}: agent step is not a whole number of physics steps ({steps})")
+        self.offset, self.fixed_start = np.asarray(offset, np.float32), fixed_start
+        self.bank = resets.bank(self, bank_size)
+        first = lambda: self._observe_raw(self._start(jnp.zeros((), int), jnp.zeros(2)))
+        size = jax.eval_shape(first).shape[0]
+        self.obs_mean, self.obs_std = normalizer.load(self.name, size) if normalize else (np.zeros(size), np.ones(size))
+
+    # What a body file provides.
+    @classmethod
+    @abc.abstractmethod
+    def stock_spec(cls) -> mujoco.MjSpec:
+        """The dm_control task's model."""
+
+    @classmethod
+    @abc.abstractmethod
+    def edited_spec(cls) -> mujoco.MjSpec:
+        """The model we simulate; each edit is a row in envs/README.md."""
+
+    @classmethod
+    @abc.abstractmethod
+    def draw_start(cls, model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> np.ndarray:
+        """Puts data (of the stock model, just reset) in a start state; returns what else was drawn."""
+
+    @abc.abstractmethod
+    def observe(self, view: View) -> list[Array]:
+        """Named quantities [k, N] in order."""
+
+    def sense(self, view: AccelerationView) -> list[Array]:
+        """Acceleration-stage sensors [k, N] in order; none unless a body says so."""
+        return []
+
+    def stock_sensors(self, model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
+        """The same sensors read from C MuJoCo, for start states."""
+        return np.zeros(0)
+
+    # brax.envs.base.Env
+    @property
+    def observation_spec(self) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(self.obs_mean.shape, jnp.float32)
+
+    @property
+    def action_size(self) -> int:
+        return self.model.nu
+
+    @property
+    def backend(self) -> str:
+        return "mjx"
+
+    @property
+    def dt(self) -> float:
+        """Seconds an agent step."""
+        return ACTION_REPEAT * self.control_timestep
+
+    def reset(self, rng: Array) -> State:
+        """A start state of the body's reset law, shifted by `offset`."""
+        return self.reset_at(rng, self.offset)
+
+    def reset_at(self, rng: Array, xy: Array) -> State:
+        """A start state moved by xy [2], m; `offset` is not added."""
+        size = len(self.bank.qpos)
+        index = jax.random.randint(rng, (), 0, size) if self.fixed_start is None else jnp.array(self.fixed_start)
+        return self.start_from(index, xy)
+
+    def start_from(self, index: Array, xy: Array) -> State:
+        """The bank's start state `index`, moved by xy [2], m."""
+        body = self._start(index, xy)
+        return State(
+            pipeline_state=body,
+            obs=self._normalized(self._observe_raw(body)),
+            reward=jnp.zeros(()),
+            done=jnp.zeros(()),
+            metrics={},
+            info={"position": self._position(body), "failed": body.failed},
+        )
+
+    def step(self, state: State, action: Array) -> State:
+        """One agent step: the same action for two control steps. No reward, no termination."""
+        if action.shape != (self.action_size,):
+            raise ValueError(f"{self.name} takes actions of shape ({self.action_size},), got {action.shape}")
+        before: BodyState = state.pipeline_state
+        with jax.default_matmul_precision("highest"):
+            after, raw = _copies_last(self._advance)(before, action)
+        finite = jnp.isfinite(raw).all() & jnp.isfinite(after.physics.qpos).all()
+        sane = finite & (jnp.abs(after.physics.qvel).max() < EXPLODED)
+        failed = before.failed | ~sane
+        keep = lambda old, new: jnp.where(failed, old, new)
+        body = dataclasses.replace(jax.tree.map(keep, before, after), failed=failed)
+        info = {**state.info, "position": self._position(body), "failed": failed}
+        return state.replace(pipeline_state=body, obs=keep(state.obs, self._normalized(raw)), info=info)
+
+    def trace(self, state: State) -> dict[str, Array]:
+        """Position, and all coordinates (float16 is enough), so that a skill can be shown without running it again."""
+        return super().trace(state) | {"qpos": state.pipeline_state.physics.qpos.astype(jnp.float16)}
+
+    def measure(self, traces: dict[str, np.ndarray]) -> dict[str, float]:
+        found = super().measure(traces)
+        if self.stands:
+            found["upright_share"] = measures.upright_share(traces["qpos"][:, -1, 3:7])
+        return found
+
+    # Inside: copies first outside `_copies_last`, last inside.
+    def _start(self, index: Array, xy: Array) -> BodyState:
+        row = jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.bank)
+        qpos, drawn = row.qpos.at[:2].add(xy), row.drawn
+        if drawn.size:
+            drawn = drawn.at[:2].add(xy)  # world points move along
+        state = Physics(qpos, row.qvel, row.act, jnp.zeros_like(row.qvel))
+        return BodyState(state, row.sensors, drawn, jnp.zeros((), bool))
+
+    def _advance(self, body: BodyState, action: Array) -> tuple[BodyState, Array]:
+        """One agent step of N copies (last axis): the next bodies and their raw observations [obs, N]."""
+        low, high = self.model.actuator_ctrlrange.T[..., None].astype(np.float32)
+        ctrl = low + (high - low) * (jnp.clip(action, -1, 1) + 1) / 2
+
+        def substep(carry: tuple[Physics, Instant], _) -> tuple[tuple[Physics, Instant], None]:
+            return physics.step(self.machine, carry[0], ctrl), None
+
+        blank = jax.tree.map(
+            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(substep, (body.physics, None), None)[0][1]
+        )
+        (state, instant), _ = jax.lax.scan(substep, (body.physics, blank), None, length=self.physics_steps)
+        sensors = self.sense(AccelerationView(self.machine, instant)) or [body.sensors]
+        after = BodyState(state, jnp.concatenate(sensors), body.drawn, body.failed)
+        return after, self._observation(after)
+
+    def _observation(self, body: BodyState) -> Array:
+        """[obs, N] raw observations."""
+        state = body.physics
+        view = View(self.machine, state.qpos, state.qvel, state.act, body.sensors, body.drawn)
+        return jnp.concatenate(self.observe(view))
+
+    def _observe_raw(self, body: BodyState) -> Array:
+        with jax.default_matmul_precision("highest"):
+            return _copies_last(self._observation)(body)
+
+    def _normalized(self, raw: Array) -> Array:
+        return (raw - self.obs_mean.astype(np.float32)) / (self.obs_std.astype(np.float32) + 1e-8)
+
+    def _position(self, body: BodyState) -> Array:
+        return body.physics.qpos[: self.position_size]
+
+
+def _copies_last(fn: Callable) -> Callable:
+    """Makes a function of N copies (last axis of every leaf) one of a single copy, which vmap hands all at once.
+
+    A second vmap, over whole runs, multiplies the copies: the function only ever sees one axis of them, the last.
+    """
+    run = _axes_joined(fn)
+
+    @custom_batching.custom_vmap
+    def one(*args):
+        out = run(*jax.tree.map(lambda x: x[..., None], args))
+        return jax.tree.map(lambda x: x[..., 0], out)
+
+    @one.def_vmap
+    def all_copies(size, batched, *args):
+        out = run(*_spread(size, batched, args, axis=-1))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out), jax.tree.map(lambda _: True, out)
+
+    return one
+
+
+def _axes_joined(fn: Callable) -> Callable:
+    """fn of N copies (last axis); under vmap over S, one call of S * N copies."""
+
+    @custom_batching.custom_vmap
+    def copies(*args):
+        return _in_parts(fn)(*args)
+
+    @copies.def_vmap
+    def more_copies(size, batched, *args):
+        spread = _spread(size, batched, args, axis=-2)
+        out = _axes_joined(fn)(*jax.tree.map(lambda x: x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1]), spread))
+        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], size, x.shape[-1] // size), -2, 0)
+        return jax.tree.map(split, out), jax.tree.map(lambda _: True, out)
+
+    return copies
+
+
+def _in_parts(fn: Callable) -> Callable:
+    """fn of N copies (last axis); on a CPU PART of them in turn, which was faster (docs/performance.md)."""
+
+    def run(*args):
+        count = jax.tree.leaves(args)[0].shape[-1]
+        if jax.default_backend() != "cpu" or count <= PART or count % PART:
+            return fn(*args)
+        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], count // PART, PART), -2, 0)
+        join = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], count)
+        return jax.tree.map(join, jax.lax.map(lambda part: fn(*part), jax.tree.map(split, args)))
+
+    return run
+
+
+def _spread(size: int, batched: Sequence[Any], args: tuple, axis: int) -> Any:
+    """Every leaf with its batch axis, which is the first or missing, at `axis`."""
+
+    def place(leaf: Array, has_axis: bool) -> Array:
+        whole = leaf if has_axis else jnp.broadcast_to(leaf, (size, *leaf.shape))
+        return jnp.moveaxis(whole, 0, axis)
+
+    return jax.tree.map(place, args, tuple(batched))

@@ -1,0 +1,55 @@
+"""From a config to a program: the one place where environment, agent, schedule and program are put together."""
+
+from typing import NamedTuple
+
+from jax.sharding import Mesh
+
+import envs
+from envs.base import SkillEnv
+from genda_mjx import agents, devices, program, schedule
+from genda_mjx.agents import Agent, Spec
+from genda_mjx.config import Config, UserError
+from genda_mjx.program import Program
+from genda_mjx.schedule import Schedule
+
+
+class Built(NamedTuple):
+    """All parts of a run on the device; nothing is allocated or compiled yet."""
+
+    config: Config
+    env: SkillEnv
+    spec: Spec
+    agent: Agent
+    schedule: Schedule
+    mesh: Mesh
+    program: Program
+
+
+def build(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None) -> Built:
+    """The parts of a run. `env`: instead of the body that the config names; `mesh`: instead of its devices.
+
+    What can be wrong with a config is found before the body is built, which takes the dog 13 s.
+    """
+    agents.check_name(config.algo)
+    mesh = mesh or devices.make_mesh(config.num_devices)
+    length = env.episode_length if env is not None else body_class(config.env).episode_length
+    plan = schedule.derive(config, length, mesh.size)
+    env = env or make_env(config.env)
+    spec = Spec.of(env)
+    agent = agents.make(config, spec)
+    return Built(config, env, spec, agent, plan, mesh, program.make(program.Parts(config, plan, env, agent), mesh))
+
+
+def body_class(name: str) -> type[envs.Body]:
+    try:
+        return envs.body_class(name)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+
+
+def make_env(name: str, **options) -> envs.Body:
+    """A body; a mistake in its name or options is the user's."""
+    try:
+        return envs.make(name, **options)
+    except ValueError as error:
+        raise UserError(str(error)) from error

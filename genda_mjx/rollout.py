@@ -1,0 +1,84 @@
+"""Episodes of N vmapped copies of an environment, collected with one skill each."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import flax.struct
+import jax
+import jax.numpy as jnp
+from brax.envs.base import State
+from jax import Array
+
+from envs.base import SkillEnv
+from genda_mjx import devices
+from genda_mjx.agents import Agent, AgentState
+
+Choose = Callable[[Any, Array], Array]  # observations of N copies, key -> actions [N, A]
+Keep = Callable[[State], Any]  # a state -> what is kept of it
+
+
+@flax.struct.dataclass
+class Episode:
+    """One episode; with leading axes, M of them, or the [slots, M] in the ring."""
+
+    observations: Any  # [T+1, ...] as `SkillEnv.stored` has them, single frames; s' is the row after s
+    actions: Array  # [T, A]
+    skill: Array  # [d]
+
+
+class Steps(NamedTuple):
+    """Steps of N copies."""
+
+    kept: Any  # [steps, N, ...] of the states in which the steps begin
+    actions: Array  # [steps, N, A]
+
+
+def collect(env: SkillEnv, agent: Agent, state: AgentState, key: Array, n: int, warmup: Array) -> tuple[Episode, Array]:
+    """n whole episodes with one random skill each, and which of them are valid [n]; uniform actions in the warm-up."""
+    key_reset, key_skill, key_act = jax.random.split(key, 3)
+    start, z = start_episodes(env, agent, key_reset, key_skill, n)
+    choose = explore_or_act(env, agent, state, z, warmup)
+    last, steps = step_envs(env, start, choose, key_act, env.episode_length, env.stored)
+    return join(env, steps, last, z), ~last.info["failed"]
+
+
+def start_episodes(env: SkillEnv, agent: Agent, key_reset: Array, key_skill: Array, n: int) -> tuple[State, Array]:
+    """n copies at their start, with their skills [n, d]."""
+    z = devices.own_rows(lambda rows: agent.skills.sample(key_skill, rows), n)
+    keys = devices.own_rows(lambda rows: jax.random.split(key_reset, rows), n)
+    return jax.vmap(env.reset)(keys), z
+
+
+def explore_or_act(env: SkillEnv, agent: Agent, state: AgentState, z: Array, warmup: Array) -> Choose:
+    """The policy with skills z [N, d]; uniform actions in the warm-up."""
+
+    def choose(obs: Any, key: Array) -> Array:
+        key_policy, key_uniform = jax.random.split(key)
+
+        def uniform(rows: int) -> Array:
+            return jax.random.uniform(key_uniform, (rows, env.action_size), minval=-1.0, maxval=1.0)
+
+        return jnp.where(warmup, devices.own_rows(uniform, len(z)), agent.act(state, obs, z, key_policy))
+
+    return choose
+
+
+def step_envs(env: SkillEnv, start: State, choose: Choose, key: Array, count: int, keep: Keep) -> tuple[State, Steps]:
+    """`count` steps of N copies, and what `keep` takes of each state before its step."""
+
+    def step(now: State, key: Array) -> tuple[State, Steps]:
+        action = choose(now.obs, key)
+        return jax.vmap(env.step)(now, action), Steps(jax.vmap(keep)(now), action)
+
+    return jax.lax.scan(step, start, jax.random.split(key, count))
+
+
+def join(env: SkillEnv, steps: Steps, last: State, z: Array) -> Episode:
+    """The episodes [N, ...] made of T steps and the state after them."""
+    observations = whole_episodes(steps.kept, jax.vmap(env.stored)(last))
+    return Episode(observations, steps.actions.swapaxes(0, 1), z)
+
+
+def whole_episodes(rows: Any, final: Any) -> Any:
+    """Rows [T, N, ...] and the one after them [N, ...] -> [N, T+1, ...], for every leaf."""
+    return jax.tree.map(lambda row, end: jnp.concatenate([row, end[None]]).swapaxes(0, 1), rows, final)
