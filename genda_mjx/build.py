@@ -30,7 +30,7 @@ def build(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None)
 
     What can be wrong with a config is found before the body is built, which takes the dog 13 s.
     """
-    agents.check_name(config.algo)
+    agents.options_class(config.algo)
     mesh = mesh or devices.make_mesh(config.num_devices)
     length = env.episode_length if env is not None else body_class(config.env).episode_length
     plan = schedule.derive(config, length, mesh.size)

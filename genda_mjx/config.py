@@ -1,4 +1,4 @@
-"""Every option of a run: one flat dataclass that is also the command line, and the presets as data.
+"""Every option of a run, which is also the command line, and the presets as data. An agent's own options are with it.
 
 Letters used in all docstrings: N envs, in G cohorts of M (N = M where there is one), T steps an episode, B batch,
 C ring capacity (episodes), d skill dimension.
@@ -6,6 +6,8 @@ C ring capacity (episodes), d skill dimension.
 
 import dataclasses
 import json
+import math
+import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +16,18 @@ import tyro
 
 class UserError(ValueError):
     """A mistake that the user can mend; the command line prints it as one line, without a traceback."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentOptions:
+    """What an agent has of its own; each agent's module derives its `Options` from this. Flat on the command line."""
+
+    def defaults(self) -> dict[str, Any]:
+        """Options of every run whose default is another one for this agent."""
+        return {}
+
+    def check(self) -> None:
+        """Refuses values out of range."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,33 +62,15 @@ class Config:
     # Networks
     hidden: int = 1024  # width of both hidden layers, all networks
     skill_dim: int = 2  # d, dimension of a skill; the number of skills where they are a list
-    discrete: bool = False  # metra: skills are a list of one-hots instead of directions, 16 of them by default
-    cib_dim: int = 256  # dimension of the CIB embedding that the actor sees
     bf16: bool = False  # bfloat16 matrix products in the networks (parameters and physics stay float32)
 
     # Optimisation
-    learning_rate: float = 1e-4  # Adam, everything but the gate
+    learning_rate: float = 1e-4  # Adam
     discount: float = 0.99  # gamma
     ema_rate: float = 0.005  # step of the moving averages of phi and of the critics
     initial_alpha: float = 0.01  # SAC temperature at the start; learned, but for diayn fixed
 
-    # Representation
-    initial_lambda: float = 30.0  # dual multiplier of the step-length constraint at the start; learned
-    slack: float = 1e-3  # the constraint term is clipped from above at this value
-    beta: float = 1.0  # weight of the uniformity loss, Eq. 6
-
-    # Relabelling
-    no_relabel: bool = False  # ablation: z_roll everywhere and no uniformity loss
-    relabel: Literal["mix", "roll", "c", "tau", "random"] = "mix"  # skills that the policy learns from
-    mix_ratio: float = 0.5  # share of c-step labels among the mixed ones, the rest are whole-episode labels
-    keep_threshold: float = 0.4  # a rollout skill is kept where the gate's probability is below this
-    max_horizon: int = 5  # c is drawn from 1..max_horizon
-    gate_learning_rate: float = 1e-2  # Adam, gate classifier
-    gate_planes: int = 8  # random hyperplanes that hash a skill
-
-    # Complementary information bottleneck
-    no_cib: bool = False  # ablation: the actor sees the raw observation
-    kl_weight: float = 0.1  # weight of the KL term against reconstruction
+    max_horizon: int = 5  # a batch has the state c steps later, c drawn from 1..max_horizon
 
     # Evaluation, files, logging
     eval_every: int = 100_000  # steps between evaluations, rounded up to whole iterations; 0 evaluates at the end only
@@ -86,16 +82,35 @@ class Config:
     tensorboard: bool = False  # also write TensorBoard events into the run folder
     compile_cache: str = ".cache/jax"  # folder of compiled programs, kept between runs; empty turns it off
 
+    # The agent's own; other agents have others: python train.py --algo NAME --help
+    agent: Annotated[AgentOptions, tyro.conf.OmitArgPrefixes] = AgentOptions()
+
+    def flat(self) -> dict[str, Any]:
+        """All options by the name of their flag."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "agent"}
+        return values | dataclasses.asdict(self.agent)
+
+    def replace(self, **changes: Any) -> "Config":
+        """A copy with some options changed, the agent's own among them; with another --algo, those start afresh."""
+        from genda_mjx import agents  # it imports this module
+
+        own = agents.options_class(changes.get("algo", self.algo))
+        agent = self.agent if type(self.agent) is own else own()
+        names = [field.name for field in dataclasses.fields(own)]
+        agent = dataclasses.replace(agent, **{name: changes.pop(name) for name in names if name in changes})
+        return dataclasses.replace(self, **changes, agent=agent)
+
     def to_json(self) -> str:
-        return json.dumps(dataclasses.asdict(self), indent=2)
+        return json.dumps(self.flat(), indent=2)
 
     @staticmethod
     def from_json(text: str) -> "Config":
         values = json.loads(text)
-        unknown = set(values) - {field.name for field in dataclasses.fields(Config)}
+        start = Config().replace(algo=values["algo"])
+        unknown = set(values) - set(start.flat())
         if unknown:
             raise UserError(f"config has unknown fields {sorted(unknown)}; it was written by another version")
-        return Config(**values)
+        return start.replace(**values)
 
 
 # What the paper's tables and the official scripts change per body.
@@ -106,14 +121,6 @@ ENV_PRESETS: dict[str, dict[str, Any]] = {
     "humanoid": {},
     "dog": {"cib_dim": 512},
 }
-
-# What the baselines' own scripts change; the rest is shared, as in the paper.
-ALGO_PRESETS: dict[str, dict[str, Any]] = {
-    "diayn": {"skill_dim": 50, "initial_alpha": 0.1},
-    "cic": {"skill_dim": 64},
-}
-
-DISCRETE_SKILLS = 16  # of metra --discrete, as in its HalfCheetah script; a body's own skill_dim would be 2 or 3 skills
 
 # A CPU-sized run: narrower and shorter, with a higher learning rate and a lower initial multiplier than the paper's so
 # that something shows within minutes. Not tuned beyond the point body; docs/fidelity.md lists it as our own choice.
@@ -160,14 +167,19 @@ RESUMABLE = frozenset(
 OF_A_START = ("resume", "num_devices", "coordinator", "num_processes", "process_id")
 
 
-def preset(env: str, name: str, algo: str = "genda") -> Config:
-    """The defaults of a body and an agent under a preset; an unknown name gets the general ones (making it reports)."""
-    values = {"env": env, "algo": algo, "preset": name} | ENV_PRESETS.get(env, {}) | ALGO_PRESETS.get(algo, {})
+def preset(env: str, name: str, algo: str = "genda", **chosen: Any) -> Config:
+    """The defaults of a body and an agent under a preset; an unknown body gets the general ones (making it reports).
+
+    chosen: options of the agent that decide about its other defaults.
+    """
+    start = Config().replace(algo=algo, **chosen)
+    values = ENV_PRESETS.get(env, {}) | start.agent.defaults()
     if name == "small":
         values |= SMALL | SMALL_ENV.get(env, {})
     if name == "accelerator":
         values |= ACCELERATOR
-    return Config(**values)
+    known = start.flat()  # presets name options of several agents
+    return start.replace(env=env, preset=name, **{name: value for name, value in values.items() if name in known})
 
 
 def run_folder(config: Config) -> Path:
@@ -177,24 +189,48 @@ def run_folder(config: Config) -> Path:
 def parse(arguments: list[str] | None = None) -> Config:
     """Command line -> Config. Parsed twice: the first pass finds the defaults to start from (a preset, or the stored
     run when resuming), the second lets every flag the user gave win over them."""
-    first = _parse_over(Config(), arguments)
-    base = preset(first.env, first.preset, first.algo)
-    if first.discrete:
-        base = dataclasses.replace(base, skill_dim=DISCRETE_SKILLS)
+    given = sys.argv[1:] if arguments is None else arguments
+    flags = [word for word in given if word not in ("-h", "--help")]  # help comes last, with the agent's own options
+    algo = _parse_over(Config(), flags, partly=True)[0].algo
+    first, unknown = _parse_over(Config().replace(algo=algo), flags, partly=True)
+    refuse_others(first.algo, unknown)
     if first.resume:
         stored = run_folder(first) / "config.json"
         if not stored.exists():
             raise UserError(f"nothing to resume in {run_folder(first)}: no config.json; start it without --resume")
         base = read_config(stored.parent)
-    return dataclasses.replace(_parse_over(base, arguments), out=str(run_folder(first)))
+        refuse_others(base.algo, unknown)
+    else:
+        base = preset(first.env, first.preset, first.algo, **dataclasses.asdict(first.agent))
+    config, _ = _parse_over(base, given)
+    return dataclasses.replace(config, out=str(run_folder(first)))
 
 
-def _parse_over(base: Config, arguments: list[str] | None) -> Config:
-    """Flags over `base`. Switches are parsed as off and joined afterwards: tyro would rename one that is already on."""
-    switches = [field.name for field in dataclasses.fields(Config) if field.type is bool]
-    off = dataclasses.replace(base, **dict.fromkeys(switches, False))
-    config = tyro.cli(Annotated[Config, tyro.conf.FlagCreatePairsOff], args=arguments, default=off)
-    return dataclasses.replace(config, **{name: getattr(base, name) or getattr(config, name) for name in switches})
+def refuse_others(algo: str, unknown: list[str]) -> None:
+    """An option of another agent is a mistake with a name; any other unknown flag is left to the parser."""
+    from genda_mjx import agents  # it imports this module
+
+    for flag in unknown:
+        name = flag.removeprefix("--").replace("-", "_").split("=")[0]
+        owners = [agent for agent in agents.AGENTS if hasattr(agents.options_class(agent)(), name)]
+        if flag.startswith("--") and owners:
+            raise UserError(f"--{name} is an option of {' and '.join(owners)}, not of {algo}: drop it")
+
+
+def _parse_over(base: Config, arguments: list[str], partly: bool = False) -> tuple[Config, list[str]]:
+    """Flags over `base`, and with `partly` those that it does not know.
+
+    Switches are parsed as off and joined afterwards: tyro would rename one that is already on.
+    """
+    switches = [name for name, value in base.flat().items() if isinstance(value, bool)]
+    off = base.replace(**dict.fromkeys(switches, False))
+    flags = Annotated[Config, tyro.conf.FlagCreatePairsOff]
+    if partly:
+        found, unknown = tyro.cli(flags, args=arguments, default=off, return_unknown_args=True)
+    else:
+        found, unknown = tyro.cli(flags, args=arguments, default=off), []
+    given = found.flat()
+    return found.replace(**{name: base.flat()[name] or given[name] for name in switches}), unknown
 
 
 def seed_folder(config: Config, run: Path, member: int) -> Path:
@@ -234,32 +270,43 @@ def read_config(run: Path) -> Config:
 
 def differences(stored: Config, asked: Config) -> list[str]:
     """What stops `asked` from continuing `stored`, one line a field."""
-    old, new = dataclasses.asdict(stored), dataclasses.asdict(asked)
+    old, new = stored.flat(), asked.flat()
     return [
-        f"{name} is {old[name]!r} in the run, {new[name]!r} asked"
+        f"{name} is {old[name]!r} in the run, {new.get(name)!r} asked"
         for name in old
-        if name not in RESUMABLE and old[name] != new[name]
+        if name not in RESUMABLE and old[name] != new.get(name)
     ]
 
 
 def validate(config: Config) -> None:
     """Ranges that can be checked without an environment."""
-    positive = ("num_envs", "cohorts", "num_seeds", "total_steps", "batch_size", "hidden", "skill_dim", "cib_dim",
-                "buffer_size", "utd", "learning_rate", "eval_episodes", "max_horizon", "iterations_per_dispatch",
-                "keep_last", "gate_planes", "initial_lambda", "initial_alpha", "gate_learning_rate")  # fmt: skip
-    for name in positive:
-        if not getattr(config, name) > 0:
-            raise UserError(f"--{name} is {getattr(config, name)}; it must be greater than 0")
-    for name in ("eval_every", "checkpoint_every", "keep_every", "warmup_episodes", "seed", "beta", "kl_weight"):
-        if getattr(config, name) < 0:
-            raise UserError(f"--{name} is {getattr(config, name)}; it must not be negative")
-    for name in ("mix_ratio", "keep_threshold", "discount", "ema_rate"):
-        if not 0 <= getattr(config, name) <= 1:
-            raise UserError(f"--{name} is {getattr(config, name)}; it must lie in [0, 1]")
-    if config.discrete and config.algo != "metra":
-        raise UserError(f"--discrete is a switch of metra, not of {config.algo}; drop it or choose --algo metra")
-    parts = [name for name in ("no_relabel", "no_cib", "relabel") if getattr(config, name) != getattr(Config, name)]
-    if parts and config.algo != "genda":
-        raise UserError(f"--{parts[0]} is a switch of genda; {config.algo} has no such part: drop it")
+    check_positive(
+        config,
+        *("num_envs", "cohorts", "num_seeds", "total_steps", "batch_size", "hidden", "skill_dim", "buffer_size", "utd"),
+        *("learning_rate", "eval_episodes", "max_horizon", "iterations_per_dispatch", "keep_last", "initial_alpha"),
+    )
+    check_not_negative(config, "eval_every", "checkpoint_every", "keep_every", "warmup_episodes", "seed")
+    check_shares(config, "discount", "ema_rate")
+    config.agent.check()
     if config.batch_size < 2:
         raise UserError("--batch_size is 1; the uniformity loss compares pairs, so it needs at least 2")
+
+
+def check_positive(options: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if not (value > 0 and math.isfinite(value)):
+            raise UserError(f"--{name} is {value}; it must be {'finite' if value > 0 else 'greater than 0'}")
+
+
+def check_not_negative(options: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if not (value >= 0 and math.isfinite(value)):
+            raise UserError(f"--{name} is {value}; it must {'be finite' if value > 0 else 'not be negative'}")
+
+
+def check_shares(options: Any, *names: str) -> None:
+    for name in names:
+        if not 0 <= getattr(options, name) <= 1:
+            raise UserError(f"--{name} is {getattr(options, name)}; it must lie in [0, 1]")

@@ -86,7 +86,7 @@ class Critic(nn.Module):
 
 
 def twin_critic(hidden: int, out: int = 1, dtype: DTypeLike = jnp.float32) -> nn.Module:
-    """Inputs [B, ...] -> [2, B, out]: two independent critics with stacked parameters, so a layer is one batched product."""
+    """Inputs [B, ...] -> [2, B, out]: two independent critics, stacked, so that a layer is one batched product."""
     ensemble = nn.vmap(Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, axis_size=2)
     return ensemble(hidden, out, dtype)
 

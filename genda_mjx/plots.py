@@ -11,7 +11,7 @@ from matplotlib.patches import Circle, Rectangle
 
 
 def draw_lines(path: Path, groups: list[tuple[str, np.ndarray]], colors: np.ndarray, labels: tuple[str, str]) -> None:
-    """One panel for each (title, curves [E, T+1, >=1]), in colours [E, 3] (hue, saturation, value); one scale for all."""
+    """One panel for each (title, curves [E, T+1, >=1]), in colours [E, 3] (hsv); all panels share their limits."""
     figure = Figure(figsize=(5.5 * len(groups), 5.5), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(groups), squeeze=False)[0]

@@ -44,7 +44,7 @@ class Parts(NamedTuple):
 
 def iterate(parts: Parts, state: TrainState) -> tuple[TrainState, Metrics]:
     """One iteration: rollout -> insert -> scan(sample, relabel, update)."""
-    config, schedule, _, agent = parts
+    schedule, agent = parts.schedule, parts.agent
     key, key_collect, key_learn = jax.random.split(state.key, 3)
     warmup = state.iteration < schedule.warmup_iterations
 

@@ -102,11 +102,12 @@ def rows(leaf: Array, places: Array, times: Array) -> Array:
 
 def observations(stored: Any, places: Array, times: Array, history: int) -> list[Any]:
     """K batches of observations at times[K, B], each made of the `history` frames that end there, the newest last."""
-    frames = [
-        jax.tree.map(lambda leaf, at=jnp.maximum(times - age, 0): rows(leaf, places, at), stored)
-        for age in reversed(range(history))
-    ]
-    joined = jax.tree.map(lambda *parts: jnp.concatenate(parts, -1), *frames) if history > 1 else frames[0]
+
+    def frames(leaf: Array) -> Array:
+        past = [rows(leaf, places, jnp.maximum(times - age, 0)) for age in reversed(range(history))]
+        return jnp.concatenate(past, -1) if history > 1 else past[0]
+
+    joined = jax.tree.map(frames, stored)
     return [jax.tree.map(lambda leaf, k=k: leaf[k], joined) for k in range(len(times))]
 
 

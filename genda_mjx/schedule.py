@@ -136,7 +136,7 @@ def estimate(config: Config, schedule: Schedule, agent: Agent, state: Any, num_d
     episode = nbytes(state.ring.episodes) // schedule.capacity  # of all seeds
     collecting = episode * (schedule.episodes_at_once + int(PHYSICS * config.num_envs)) // num_devices
     batch = config.num_seeds * config.batch_size * 4 // num_devices
-    per_row = agent.scratch.rows * config.hidden + agent.scratch.pairs * config.batch_size
+    per_row = agent.scratch_rows * config.hidden + agent.scratch_pairs * config.batch_size
     # An iteration collects, then learns, and both use the same scratch; a loop keeps its state twice.
     scratch = max(collecting, learner + int(batch * per_row))
     return Memory(ring, ring + under_way + learner, scratch)

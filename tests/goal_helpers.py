@@ -8,7 +8,8 @@ import jax.numpy as jnp
 from trainer_helpers import Walk, tiny
 
 from genda_mjx import controller, downstream
-from genda_mjx.agents import Agent, AgentState, skills
+from genda_mjx.agents import Agent, AgentState
+from genda_mjx.agents.skills import SkillSpace
 
 COMPASS = 8  # skills in the list
 CACHE = Path(__file__).parent.parent / ".cache" / "jax"  # of compiled programs, as in conftest
@@ -32,6 +33,10 @@ class ToyTask:
         return self.env.reset(key_pose), jax.random.uniform(key_goal, (2,), minval=-self.half, maxval=self.half)
 
 
+def vector(size: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct((size,), jnp.float32)
+
+
 def perfect_skills(discrete: bool = False) -> Agent:
     """An agent that walks 0.2 m a step along its skill, or along the compass point that its one-hot names."""
     angles = jnp.arange(COMPASS) * 2 * jnp.pi / COMPASS
@@ -39,10 +44,9 @@ def perfect_skills(discrete: bool = False) -> Agent:
     nothing = AgentState(params={}, targets={}, optimizers={}, buffers={}, updates=jnp.ones((), jnp.int32))
     return Agent(
         init=lambda key: nothing,
-        sample_skill=lambda key, n: skills.one_hots(key, n, COMPASS) if discrete else skills.directions(key, n, 2),
+        skills=SkillSpace("list", COMPASS) if discrete else SkillSpace("directions", 2),
         act=lambda state, obs, z, key: 0.2 * (z @ compass if discrete else z),
         update=lambda state, batch, key: (state, {}),
-        list_skills=(lambda n: skills.each_in_turn(n, COMPASS)) if discrete else None,
     )
 
 
@@ -56,5 +60,5 @@ def build(config=QUICK, discrete=False, task=None):
     """(plan, agent, controller, program) for the toy task."""
     task, agent = task or ToyTask(Walk()), perfect_skills(discrete)
     plan = downstream.schedule(config, task.horizon)
-    pi = controller.make(config, agent, task.env.observation_size + task.goal_size)
+    pi = controller.make(config, agent, (task.env.observation_spec, vector(task.goal_size)))
     return plan, agent, pi, downstream.make(config, plan, task, agent, pi)

@@ -31,7 +31,8 @@ def test_the_page_s_agent_learns(lsd):
     config = tiny(algo=lsd, num_envs=8, warmup_episodes=32, batch_size=32, utd=0.5, iterations_per_dispatch=25,
                   learning_rate=3e-3, buffer_size=1600)  # fmt: skip
     env = Walk()
-    _, agent, program = build(config, env)
+    built = build(config, env)
+    agent, program = built.agent, built.program
     state, metrics = program.run(program.init(jax.random.key(0)), np.int32(25))
     progress = metrics["phi_dot"][4:]  # after the warm-up
     assert np.isfinite(progress).all() and progress[-5:].mean() > 5 * abs(progress[0])
@@ -39,9 +40,10 @@ def test_the_page_s_agent_learns(lsd):
     for kernel in (leaf for leaf in jax.tree.leaves(bounded) if leaf.ndim == 2):
         assert np.linalg.svd(kernel, compute_uv=False)[0] == pytest.approx(1, abs=0.05)
 
+    key = evaluate.evaluation_key(0, 0)
     run = evaluate.compile(env, agent, 24, jax.eval_shape(lambda: state.agent))
     skills, random = (
-        evaluate.coverage(run(state.agent, evaluate.evaluation_key(0, 0), np.zeros(2, np.float32), flag).positions, 1.0)
+        evaluate.summary(env, agent, run(state.agent, key, np.zeros(2, np.float32), flag))["coverage"]
         for flag in (np.False_, np.True_)
     )
     assert skills > 1.3 * random

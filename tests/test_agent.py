@@ -18,10 +18,12 @@ from plain_networks import (
     pi,
     unit,
 )  # fmt: skip
-from trainer_helpers import tiny
+from trainer_helpers import tiny, vector_spec
 
 from genda_mjx import agents
 from genda_mjx.config import UserError
+
+SPEC = vector_spec(OBS, ACTION)
 
 
 def gate(p, code):
@@ -35,7 +37,7 @@ class Reference(Plain):
     """The order of the official code."""
 
     def __init__(self, config, state):
-        super().__init__(config, state, gate=config.gate_learning_rate)
+        super().__init__(config, state, gate=config.agent.gate_learning_rate)
         self.planes = state.buffers["planes"]
 
     def code(self, z):
@@ -43,14 +45,14 @@ class Reference(Plain):
         return jax.nn.one_hot(index, 2 ** len(self.planes))
 
     def seen(self, s):
-        return s if self.c.no_cib else gaussian(self.p["encoder"], s)[0]
+        return s if self.c.agent.no_cib else gaussian(self.p["encoder"], s)[0]
 
     def update(self, b, key):
-        c, p, old = self.c, self.p, dict(self.p)
+        c, own, p, old = self.c, self.c.agent, self.p, dict(self.p)
         _, key_cib, key_next, key_actor, key_prior = jax.random.split(key, 5)
         size = len(b.s)
-        if not c.no_cib:  # 1
-            noise = jax.random.normal(key_cib, (size, c.cib_dim))
+        if not own.no_cib:  # 1
+            noise = jax.random.normal(key_cib, (size, own.cib_dim))
 
             def cib_loss(encoder, decoder):
                 mean, log_std = gaussian(encoder, b.s)
@@ -60,10 +62,10 @@ class Reference(Plain):
 
             self.descend("encoder", lambda q: cib_loss(q, old["decoder"]))
             self.descend("decoder", lambda q: cib_loss(old["encoder"], q))
-        if c.no_relabel:  # 2, 3
+        if own.no_relabel:  # 2, 3
             z_relab = z = b.z_roll
         else:
-            keep = jax.nn.sigmoid(gate(p["gate"], self.code(b.z_roll))) < c.keep_threshold
+            keep = jax.nn.sigmoid(gate(p["gate"], self.code(b.z_roll))) < own.keep_threshold
             z_relab = unit(mlp(self.t["phi"], b.s_T) - mlp(self.t["phi"], b.s_0))
             z_c = unit(mlp(self.t["phi"], b.s_c) - mlp(self.t["phi"], b.s))
             half = (jnp.arange(size) < size // 2)[:, None]
@@ -78,7 +80,7 @@ class Reference(Plain):
             loss = -((step * z_relab).sum(-1) + jnp.exp(old["log_lambda"]) * slack).mean()
             v = unit(mlp(phi, b.s_T) - mlp(phi, b.s_0))
             pairs = jnp.where(jnp.eye(size, dtype=bool), 0, jnp.exp(v @ v.T))
-            return loss + (0 if c.no_relabel else c.beta * jnp.log(pairs.sum(-1)).mean())
+            return loss + (0 if own.no_relabel else own.beta * jnp.log(pairs.sum(-1)).mean())
 
         self.descend("phi", phi_loss)
         self.descend("log_lambda", lambda eta: jnp.exp(eta) * penalty(old["phi"])[0].mean())
@@ -99,7 +101,7 @@ class Reference(Plain):
         self.descend("actor", actor_loss)
         self.descend("log_alpha", lambda x: -jnp.exp(x) * (log_prob.mean() - ACTION))  # 7
         self.average("phi", "critic")  # 8
-        if not c.no_relabel:  # 9
+        if not own.no_relabel:  # 9
             prior = jax.random.normal(key_prior, (size, c.skill_dim))
             codes = self.code(jnp.concatenate([z_relab, unit(prior)]))
             sign = jnp.where(jnp.arange(2 * size) < size, -1.0, 1.0)
@@ -109,7 +111,7 @@ class Reference(Plain):
 @pytest.mark.parametrize("change", [{}, {"no_cib": True}, {"no_relabel": True}])
 def test_update_equals_the_plain_order(change):
     config = tiny(batch_size=BATCH, initial_lambda=30.0, **change)
-    agent = agents.make(config, agents.Sizes(OBS, ACTION))
+    agent = agents.make(config, SPEC)
     state = agent.init(jax.random.key(0))
     reference = Reference(config, state)
     update = jax.jit(agent.update)
@@ -129,7 +131,7 @@ def test_labels_of_every_strategy_reach_the_policy():
     """With a critic that only learns (rate 0 elsewhere) the strategies differ through z alone."""
     q = {}
     for name in ("mix", "roll", "c", "tau", "random"):
-        agent = agents.make(tiny(batch_size=BATCH, relabel=name, keep_threshold=0.0), agents.Sizes(OBS, ACTION))
+        agent = agents.make(tiny(batch_size=BATCH, relabel=name, keep_threshold=0.0), SPEC)
         _, metrics = agent.update(agent.init(jax.random.key(0)), make_batch(0), jax.random.key(1))
         q[name] = float(metrics["reward"])
     assert len(set(q.values())) == 5
@@ -137,7 +139,7 @@ def test_labels_of_every_strategy_reach_the_policy():
 
 def test_mix_ratio_moves_between_tau_and_c():
     def reward(**change):
-        agent = agents.make(tiny(batch_size=BATCH, keep_threshold=0.0, **change), agents.Sizes(OBS, ACTION))
+        agent = agents.make(tiny(batch_size=BATCH, keep_threshold=0.0, **change), SPEC)
         return float(
             jax.jit(agent.update)(agent.init(jax.random.key(0)), make_batch(0), jax.random.key(1))[1]["reward"]
         )
@@ -148,7 +150,7 @@ def test_mix_ratio_moves_between_tau_and_c():
 
 def test_beta_scales_uniformity():
     def phi_after(beta):
-        agent = agents.make(tiny(batch_size=BATCH, beta=beta), agents.Sizes(OBS, ACTION))
+        agent = agents.make(tiny(batch_size=BATCH, beta=beta), SPEC)
         return agent.update(agent.init(jax.random.key(0)), make_batch(0), jax.random.key(1))[0].params["phi"]
 
     assert not np.allclose(*(jax.tree.leaves(phi_after(beta))[1] for beta in (0.0, 10.0)), atol=1e-6)
@@ -157,7 +159,7 @@ def test_beta_scales_uniformity():
 def test_gate_learns_where_relabelled_directions_are():
     """Directions all to the right: rollout skills to the right are relabelled, those to the left are kept."""
     config = tiny(batch_size=64)
-    agent = agents.make(config, agents.Sizes(OBS, ACTION))
+    agent = agents.make(config, SPEC)
     state = agent.init(jax.random.key(0))
     batch = make_batch(0, 64)
     still = jax.tree.map(jnp.zeros_like, state.params["phi"])
@@ -177,9 +179,9 @@ def test_gate_learns_where_relabelled_directions_are():
 
 
 def test_act_is_deterministic_without_key_and_bounded():
-    agent = agents.make(tiny(), agents.Sizes(OBS, ACTION))
+    agent = agents.make(tiny(), SPEC)
     state = agent.init(jax.random.key(0))
-    obs, z = 100 * jnp.ones((4, OBS)), agent.sample_skill(jax.random.key(1), 4)
+    obs, z = 100 * jnp.ones((4, OBS)), agent.skills.sample(jax.random.key(1), 4)
     np.testing.assert_allclose(jnp.linalg.norm(z, axis=-1), 1, rtol=1e-5)
     np.testing.assert_array_equal(agent.act(state, obs, z, None), agent.act(state, obs, z, None))
     first, second = (agent.act(state, obs, z, jax.random.key(k)) for k in (0, 1))
@@ -190,7 +192,7 @@ def test_act_is_deterministic_without_key_and_bounded():
 
 def test_without_cib_the_actor_sees_the_state():
     for no_cib in (False, True):
-        agent = agents.make(tiny(no_cib=no_cib, cib_dim=7), agents.Sizes(OBS, ACTION))
+        agent = agents.make(tiny(no_cib=no_cib, cib_dim=7), SPEC)
         params = agent.init(jax.random.key(0)).params
         seen = params["actor"]["params"]["Trunk_0"]["Dense_0"]["kernel"].shape[0] - 2
         assert seen == (OBS if no_cib else 7) and ("encoder" in params) != no_cib
@@ -198,4 +200,4 @@ def test_without_cib_the_actor_sees_the_state():
 
 def test_unknown_agent_lists_the_known():
     with pytest.raises(UserError, match=r"'nothing'.*genda"):
-        agents.make(tiny(algo="nothing"), agents.Sizes(OBS, ACTION))
+        agents.make(tiny(algo="nothing"), SPEC)

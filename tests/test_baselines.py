@@ -8,7 +8,7 @@ import numpy as np
 import plain_networks as plain
 import pytest
 from plain_networks import ACTION, BATCH, OBS, critic, critics, gaussian, make_batch, mlp, pi
-from trainer_helpers import Walk, build, tiny
+from trainer_helpers import Walk, build, tiny, vector_spec
 
 from genda_mjx import agents, checkpoint, loop, networks
 from genda_mjx import config as configuration
@@ -16,7 +16,7 @@ from genda_mjx.agents import cic, csf, diayn, skills
 
 RNG = np.random.default_rng(0)
 B, D = 7, 3
-SIZES = agents.Sizes(OBS, ACTION)
+SPEC = vector_spec(OBS, ACTION)
 ALGOS = {"metra": {}, "csf": {}, "diayn": {"skill_dim": 6, "initial_alpha": 0.1}, "cic": {"skill_dim": 6}}
 
 
@@ -174,7 +174,7 @@ class Reference(plain.Plain):
 class Metra(Reference):
     def model(self, b):
         z = b.z_roll
-        if self.c.discrete:
+        if self.c.agent.discrete:
             z = (z - 1 / self.c.skill_dim) * self.c.skill_dim / (self.c.skill_dim - 1)
         move = lambda phi: mlp(phi, b.s_next) - mlp(phi, b.s)
         spare = lambda phi: jnp.minimum(1 - (move(phi) ** 2).mean(-1), 1e-3)
@@ -263,7 +263,7 @@ class Cic(Reference):
 )
 def test_update_equals_the_plain_order(reference, algo, change):
     config = tiny(algo=algo, **change)
-    agent = agents.make(config, SIZES)
+    agent = agents.make(config, SPEC)
     state = agent.init(jax.random.key(0))
     # With all biases 0 an embedding that is then scaled to length 1 has gradients that are rounding alone.
     moved = lambda leaf: leaf + 0.1 * jnp.cos(jnp.arange(leaf.size)) if leaf.ndim == 1 else leaf
@@ -272,7 +272,7 @@ def test_update_equals_the_plain_order(reference, algo, change):
     expected = reference(config, state)
     update = jax.jit(agent.update)
     for i in range(3):
-        batch = make_batch(i, size, z=agent.sample_skill(jax.random.key(50 + i), size))
+        batch = make_batch(i, size, z=agent.skills.sample(jax.random.key(50 + i), size))
         state, metrics = update(state, batch, jax.random.key(100 + i))
         expected.update(batch, jax.random.key(100 + i))
         assert all(np.isfinite(value) for value in metrics.values())
@@ -292,7 +292,7 @@ def test_update_equals_the_plain_order(reference, algo, change):
 
 
 def test_csf_critic_has_a_value_for_each_dimension():
-    agent = agents.make(tiny(algo="csf", skill_dim=3), SIZES)
+    agent = agents.make(tiny(algo="csf", skill_dim=3), SPEC)
     params = agent.init(jax.random.key(0)).params
     assert params["critic"]["params"]["Dense_0"]["kernel"].shape == (2, 16, 3) and "log_lambda" not in params
 
@@ -311,7 +311,8 @@ class Poisoned(Walk):
 @pytest.mark.parametrize("algo", ALGOS)
 def test_failed_episodes_stay_out_and_resume_is_exact(algo, tmp_path):
     config = tiny(algo=algo, iterations_per_dispatch=3, **ALGOS[algo])
-    _, agent, program = build(config, Poisoned(fragile=True))
+    built = build(config, Poisoned(fragile=True))
+    agent, program = built.agent, built.program
     state, _ = program.run(program.init(jax.random.key(3)), np.int32(2))
     checkpoints = checkpoint.Checkpoints(tmp_path)
     checkpoints.save(80, state, config)
@@ -328,13 +329,13 @@ def test_failed_episodes_stay_out_and_resume_is_exact(algo, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, metrics, again)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(straight.agent))
 
-    z = agent.list_skills(8) if agent.list_skills else agent.sample_skill(jax.random.key(0), 8)
+    z = agent.skills.show(jax.random.key(0), 8)
     obs = jax.random.normal(jax.random.key(1), (8, 3))
     first, second = (agent.act(straight.agent, obs, z, jax.random.key(k)) for k in (0, 1))
     assert first.shape == (8, 2) and np.abs(first).max() <= 1 and not np.array_equal(first, second)
     np.testing.assert_array_equal(*(agent.act(straight.agent, obs, z, None) for _ in range(2)))
     if agent.represent:
-        assert agent.represent(straight.agent, jnp.ones((4, 11, 3))).shape == (4, 11, config.skill_dim)
+        assert agent.represent(straight.agent, jnp.ones((4, 3))).shape == (4, config.skill_dim)
 
 
 # Learning

@@ -4,21 +4,26 @@ import dataclasses
 
 import pytest
 
+from genda_mjx import agents, schedule
 from genda_mjx import config as c
-from genda_mjx import schedule
 from genda_mjx.config import Config, UserError
 
 
 def test_both_spellings_reach_the_same_field():
     assert c.parse(["--num_envs", "7"]) == c.parse(["--num-envs", "7"])
-    assert c.parse(["--no_cib"]).no_cib and c.parse(["--no-cib"]).no_cib
+    assert c.parse(["--no_cib"]).agent.no_cib and c.parse(["--no-cib"]).agent.no_cib
 
 
 def test_paper_defaults_of_every_body():
     for env, skill, cib in (("quadruped", 2, 256), ("humanoid", 2, 256), ("fish", 3, 256), ("dog", 2, 512)):
         got = c.parse(["--env", env])
-        assert (got.skill_dim, got.cib_dim, got.hidden, got.batch_size, got.utd) == (skill, cib, 1024, 256, 0.5)
-        assert (got.num_envs, got.buffer_size, got.initial_lambda, got.learning_rate) == (2, 1_000_000, 30.0, 1e-4)
+        assert (got.skill_dim, got.agent.cib_dim, got.hidden, got.batch_size, got.utd) == (skill, cib, 1024, 256, 0.5)
+        assert (got.num_envs, got.buffer_size, got.agent.initial_lambda, got.learning_rate) == (
+            2,
+            1_000_000,
+            30.0,
+            1e-4,
+        )
 
 
 def test_flags_win_over_presets_wherever_they_stand():
@@ -40,13 +45,15 @@ def test_json_round_trip_and_unknown_field():
     original = c.parse(["--env", "dog", "--preset", "small", "--beta", "0.25", "--no_relabel"])
     assert Config.from_json(original.to_json()) == original
     with pytest.raises(UserError, match="colour"):
-        Config.from_json('{"colour": 1}')
+        Config.from_json('{"algo": "genda", "colour": 1}')
 
 
 def test_presets_name_real_fields():
-    names = {field.name for field in dataclasses.fields(Config)}
-    for values in (c.SMALL, c.ACCELERATOR, *c.ENV_PRESETS.values(), *c.SMALL_ENV.values(), *c.ALGO_PRESETS.values()):
+    names = set().union(*(Config().replace(algo=algo).flat() for algo in agents.AGENTS))
+    for values in (c.SMALL, c.ACCELERATOR, *c.ENV_PRESETS.values(), *c.SMALL_ENV.values()):
         assert set(values) <= names
+    for algo in agents.AGENTS:
+        assert set(Config().replace(algo=algo).agent.defaults()) <= set(Config().flat())
     assert names >= c.RESUMABLE
 
 
@@ -69,11 +76,36 @@ def test_resume_starts_from_the_stored_config(tmp_path):
     "change",
     [{"num_envs": 0}, {"utd": 0.0}, {"batch_size": 1}, {"mix_ratio": 1.5}, {"keep_threshold": -0.1}, {"seed": -1},
      {"hidden": -4}, {"eval_every": -1}, {"discount": 1.01}, {"learning_rate": float("nan")},
-     {"discrete": True}, {"no_cib": True, "algo": "csf"}, {"relabel": "tau", "algo": "cic"}],
+     {"learning_rate": float("inf")}, {"beta": float("inf")}, {"initial_lambda": 0.0, "algo": "metra"}],
 )  # fmt: skip
 def test_out_of_range_values_name_their_flag(change):
     with pytest.raises(UserError, match=f"--{next(iter(change))}"):
-        c.validate(dataclasses.replace(Config(), **change))
+        c.validate(Config().replace(**change))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--discrete"], "--discrete is an option of metra, not of genda"),
+        (["--algo", "csf", "--no_cib"], "--no_cib is an option of genda, not of csf"),
+        (
+            ["--algo", "diayn", "--initial_lambda", "3"],
+            "--initial_lambda is an option of genda and metra, not of diayn",
+        ),
+    ],
+)
+def test_an_option_of_another_agent_is_refused(arguments, words):
+    with pytest.raises(UserError, match=words):
+        c.parse(arguments)
+
+
+def test_another_agent_starts_with_its_own_options():
+    config = Config().replace(beta=3.0, hidden=7)
+    assert (config.agent.beta, config.hidden) == (3.0, 7)
+    other = config.replace(algo="metra", discrete=True)
+    assert (other.agent.discrete, other.hidden) == (True, 7) and "beta" not in other.flat()
+    with pytest.raises(TypeError, match="beta"):
+        other.replace(beta=1.0)
 
 
 def test_schedule_of_the_paper():

@@ -8,11 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from brax.envs.base import State
-from goal_helpers import QUICK, ToyTask, perfect_skills
+from goal_helpers import QUICK, ToyTask, perfect_skills, vector
 from trainer_helpers import Walk
 
 from envs import goals
 from genda_mjx import controller, downstream, replay
+from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import UserError
 from genda_mjx.controller import MacroBatch
 from genda_mjx.downstream import MacroEpisode
@@ -60,15 +61,17 @@ def full_ring(episodes: MacroEpisode, valid: np.ndarray) -> replay.EpisodeRing:
 
 
 def sample(ring, key, batch, her_ratio, radius) -> MacroBatch:
+    """With observations and goals side by side."""
     draw = jax.jit(downstream.sample_batch, static_argnums=3)
-    return jax.device_get(draw(ring, replay.places(ring), key, batch, her_ratio, radius))
+    rows = jax.device_get(draw(ring, replay.places(ring), key, batch, her_ratio, radius))
+    return rows.replace(seen=np.concatenate(rows.seen, -1), seen_next=np.concatenate(rows.seen_next, -1))
 
 
 def test_success_by_hand_made_trajectories():
     config = dataclasses.replace(QUICK, skill_steps=2, num_episodes=64)
     task, agent = OnRails(Rails(), horizon=8, radius=1.0), perfect_skills()
     plan = downstream.schedule(config, task.horizon)
-    choose = lambda seen, key: jnp.ones((len(seen), 2))
+    choose = lambda seen, key: jnp.ones((len(seen[1]), 2))
     skill = lambda a: a
     play = lambda key: downstream.play(task, agent, None, skill, choose, key, config, plan, evaluate=False)
     episodes, path, failed = jax.device_get(jax.jit(play)(jax.random.key(0)))
@@ -159,7 +162,7 @@ def test_categorical_losses_against_numpy():
         actions=8, hidden=8, actor_rate=1e-3, critic_rate=1e-3, alpha_rate=1e-3, discount=config.discount,
         initial_alpha=0.3, target_entropy=1.1, alpha_weight=lambda log_alpha: log_alpha,
     )  # fmt: skip
-    state = jax.jit(controller.make(config, perfect_skills(discrete=True), 5).init)(jax.random.key(0))
+    state = jax.jit(controller.make(config, perfect_skills(discrete=True), vector(5)).init)(jax.random.key(0))
     state = state.replace(
         params=state.params | {"log_alpha": jnp.log(0.3)},
         targets={"critic": jax.tree.map(lambda x: x + 0.1, state.params["critic"])},
@@ -189,7 +192,7 @@ def test_categorical_losses_against_numpy():
 @pytest.mark.parametrize("discrete", [False, True])
 def test_what_follows_a_success_is_not_valued(discrete):
     rng = np.random.default_rng(2)
-    pi = controller.make(dataclasses.replace(QUICK, hidden=8), perfect_skills(discrete), 5)
+    pi = controller.make(dataclasses.replace(QUICK, hidden=8), perfect_skills(discrete), vector(5))
     state = jax.jit(pi.init)(jax.random.key(0))
     batch = random_batch(rng, np.asarray(pi.explore(jax.random.key(1), 16)))
     elsewhere = batch.replace(seen_next=batch.seen_next + batch.done[:, None])
@@ -202,12 +205,12 @@ def test_what_follows_a_success_is_not_valued(discrete):
 
 
 def test_skills_of_a_controller():
-    unit = controller.make(QUICK, perfect_skills(), 5)
+    unit = controller.make(QUICK, perfect_skills(), vector(5))
     np.testing.assert_allclose(unit.skill(jnp.array([[0.3, 0.4], [-0.9, 0.0]])), [[0.6, 0.8], [-1, 0]], atol=1e-6)
-    listed = controller.make(QUICK, perfect_skills(discrete=True), 5)
+    listed = controller.make(QUICK, perfect_skills(discrete=True), vector(5))
     np.testing.assert_array_equal(listed.skill(jnp.array([3, 0])), np.eye(8)[[3, 0]])
-    gaussian = perfect_skills()._replace(sample_skill=lambda key, n: jax.random.normal(key, (n, 4)))
-    free = controller.make(QUICK, gaussian, 5)  # CIC's prior has no unit length
+    gaussian = perfect_skills()._replace(skills=SkillSpace("normals", 4))
+    free = controller.make(QUICK, gaussian, vector(5))  # CIC's prior has no unit length
     np.testing.assert_allclose(free.skill(jnp.full((1, 4), -0.5)), np.full((1, 4), -0.75))
     explored = np.asarray(free.explore(jax.random.key(0), 1000))
     assert explored.min() < -0.95 and explored.max() > 0.95 and abs(explored.mean()) < 0.05

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from trainer_helpers import Walk, build, tiny
 
-from genda_mjx import program, replay
+from genda_mjx import program, replay, rollout
 
 LENGTH = 6
 
@@ -99,13 +99,14 @@ def test_insert_size_must_divide_capacity():
 def test_batch_rows_belong_together():
     """Every field of a batch comes from one valid episode, at the right times."""
     env = Walk(episode_length=10, fragile=True)
-    _, agent, _ = build(tiny(), env)
+    built = build(tiny(batch_size=200, max_horizon=5), env)
+    agent, parts = built.agent, program.Parts(built.config, built.schedule, env, built.agent)
     state = agent.init(jax.random.key(0))
-    episodes, valid = program.collect(env, agent, state, jax.random.key(1), 8, True)
+    episodes, valid = rollout.collect(env, agent, state, jax.random.key(1), 8, True)
     assert 0 < valid.sum() < 8
     one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), episodes)
     ring = replay.insert(replay.empty(one, 16, 8), episodes, valid)
-    batch = jax.device_get(program.sample_batch(ring, replay.places(ring), jax.random.key(2), 200, 5))
+    batch = jax.device_get(program.sample_batch(parts, ring, replay.places(ring), jax.random.key(2)))
     data, valid = jax.device_get(episodes), np.asarray(valid)
     for i in range(200):
         e = int(np.flatnonzero((data.skill == batch.z_roll[i]).all(-1))[0])

@@ -1,7 +1,5 @@
 """A toy environment and tiny configs, so that trainer tests compile in seconds."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 from brax.envs.base import State
@@ -20,7 +18,7 @@ def vector_spec(observation: int, action: int) -> Spec:
 
 
 class Walk(SkillEnv):
-    """A point that moves by its action; obs is (x, y, time). Copies that start right of the middle fail if `fragile`."""
+    """A point that moves by its action; obs is (x, y, time). If `fragile`, copies that start at x > 0 fail."""
 
     name, dt, action_size, backend = "walk", 0.05, 2, "toy"
     observation_spec = jax.ShapeDtypeStruct((3,), jnp.float32)
@@ -51,7 +49,6 @@ class Walk(SkillEnv):
 
 TINY = Config(
     hidden=16,
-    cib_dim=4,
     num_envs=4,
     batch_size=8,
     utd=0.1,
@@ -63,11 +60,12 @@ TINY = Config(
     checkpoint_every=0,
     learning_rate=1e-3,
     compile_cache="",
-)
+).replace(cib_dim=4)
 
 
 def tiny(**changes) -> Config:
-    return dataclasses.replace(TINY, **changes)
+    """A small run; options of an agent go to it."""
+    return TINY.replace(**changes)
 
 
 def build(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None) -> assembly.Built:

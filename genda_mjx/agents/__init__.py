@@ -1,11 +1,16 @@
-"""Agents by name. An agent is one module here with `make(config, spec) -> Agent`; all run on the same program."""
+"""Agents by name; all run on the same program.
+
+An agent is one module here with `make(config, spec) -> Agent` and, where it has options of its own, `Options`, which
+`config.agent` is then an instance of.
+"""
 
 from importlib import import_module
+from types import ModuleType
 
 from genda_mjx.agents.base import Agent, AgentState, Batch, Spec
-from genda_mjx.config import Config, UserError
+from genda_mjx.config import AgentOptions, Config, UserError
 
-__all__ = ["AGENTS", "Agent", "AgentState", "Batch", "Spec", "check_name", "make"]
+__all__ = ["AGENTS", "Agent", "AgentState", "Batch", "Spec", "make", "options_class"]
 
 AGENTS = [  # modules of this package
     "genda",
@@ -16,11 +21,16 @@ AGENTS = [  # modules of this package
 ]
 
 
-def check_name(algo: str) -> None:
+def module_of(algo: str) -> ModuleType:
     if algo not in AGENTS:
         raise UserError(f"unknown --algo {algo!r}; choose one of {', '.join(AGENTS)}")
+    return import_module(f"{__name__}.{algo}")
+
+
+def options_class(algo: str) -> type[AgentOptions]:
+    """Of an agent's own options; most have none."""
+    return getattr(module_of(algo), "Options", AgentOptions)
 
 
 def make(config: Config, spec: Spec) -> Agent:
-    check_name(config.algo)
-    return import_module(f"{__name__}.{config.algo}").make(config, spec)
+    return module_of(config.algo).make(config.replace(), spec)

@@ -55,13 +55,6 @@ class AgentState:
     updates: Array  # gradient steps so far
 
 
-class Scratch(NamedTuple):
-    """How many arrays live at once in an update, by XLA's memory analysis on the CPU (tests/test_memory.py)."""
-
-    rows: float = 36.0  # [B, hidden]; the default is the largest agent's, GenDa's
-    pairs: float = 0.0  # [B, B]
-
-
 class Agent(NamedTuple):
     """Pure functions, and what the host needs to know beside them."""
 
@@ -71,7 +64,9 @@ class Agent(NamedTuple):
     update: Callable[[AgentState, Batch, Array], tuple[AgentState, Metrics]]
     represent: Callable[[AgentState, Any], Array] | None = None  # state, obs [B, ...] -> phi [B, d], where there is one
     shown: tuple[str, ...] = ("alpha",)  # metrics on the progress line
-    scratch: Scratch = Scratch()
+    # Arrays that live at once in an update, by XLA's memory analysis on the CPU (tests/test_memory.py).
+    scratch_rows: float = 36.0  # [B, hidden]; the default is the largest agent's, GenDa's
+    scratch_pairs: float = 0.0  # [B, B]
 
 
 def pick(params: Params, names: Iterable[str]) -> Params:

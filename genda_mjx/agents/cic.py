@@ -6,7 +6,8 @@ all embeddings have its dimension d.
 """
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,22 +16,9 @@ from jax import Array
 
 from genda_mjx import devices, encoders, networks
 from genda_mjx.agents import sac
-from genda_mjx.agents.base import (
-    Agent,
-    AgentState,
-    Batch,
-    Metrics,
-    Params,
-    Scratch,
-    Spec,
-    advance,
-    begin,
-    grad,
-    pick,
-    track,
-)
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace, unit
-from genda_mjx.config import Config
+from genda_mjx.config import AgentOptions, Config
 
 MODEL = ("state_embed", "transition_embed", "skill_embed")
 TEMPERATURE = 0.5  # of the contrastive loss
@@ -83,6 +71,14 @@ def entropy_reward(distances: Array, scale: Array) -> Array:
     return jnp.log1p(jnp.maximum(distances / scale - DISTANCE_FLOOR, 0).mean(-1))
 
 
+@dataclass(frozen=True)
+class Options(AgentOptions):
+    """Other defaults, as in the CSF repository's scripts."""
+
+    def defaults(self) -> dict[str, Any]:
+        return {"skill_dim": 64}
+
+
 def make(config: Config, spec: Spec) -> Agent:
     net = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16))  # all three, by parameters
     policy = sac.baseline(config, spec)
@@ -131,5 +127,6 @@ def make(config: Config, spec: Spec) -> Agent:
         act=policy.act_on_state,
         update=update,
         shown=("contrastive_loss", "alpha"),
-        scratch=Scratch(rows=20, pairs=64),  # the differences of all pairs in 64 dimensions
+        scratch_rows=20,
+        scratch_pairs=64,  # the differences of all pairs in 64 dimensions
     )

@@ -16,20 +16,7 @@ from jax.nn import logsumexp
 from genda_mjx import encoders, networks
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents import sac
-from genda_mjx.agents.base import (
-    Agent,
-    AgentState,
-    Batch,
-    Metrics,
-    Params,
-    Scratch,
-    Spec,
-    advance,
-    begin,
-    grad,
-    pick,
-    track,
-)
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import Config
 
@@ -123,5 +110,5 @@ def make(config: Config, spec: Spec) -> Agent:
         update=update,
         represent=represent,
         shown=("phi_dot", "alpha"),
-        scratch=Scratch(rows=29),
+        scratch_rows=29,
     )

@@ -4,6 +4,9 @@ As the CSF repository runs it: 50 skills, the classifier sees s' alone, and the 
 are presets of --algo diayn).
 """
 
+from dataclasses import dataclass
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -11,22 +14,9 @@ from jax import Array
 
 from genda_mjx import encoders, networks
 from genda_mjx.agents import sac
-from genda_mjx.agents.base import (
-    Agent,
-    AgentState,
-    Batch,
-    Metrics,
-    Params,
-    Scratch,
-    Spec,
-    advance,
-    begin,
-    grad,
-    pick,
-    track,
-)
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace
-from genda_mjx.config import Config
+from genda_mjx.config import AgentOptions, Config
 
 
 def skill_reward(logits: Array, z: Array) -> Array:
@@ -37,6 +27,14 @@ def skill_reward(logits: Array, z: Array) -> Array:
 def discriminator_loss(logits: Array, z: Array) -> Array:
     """Cross-entropy, less the constant log d of the reward."""
     return -skill_reward(logits, z).mean()
+
+
+@dataclass(frozen=True)
+class Options(AgentOptions):
+    """Other defaults, as in the CSF repository's scripts."""
+
+    def defaults(self) -> dict[str, Any]:
+        return {"skill_dim": 50, "initial_alpha": 0.1}
 
 
 def make(config: Config, spec: Spec) -> Agent:
@@ -71,5 +69,5 @@ def make(config: Config, spec: Spec) -> Agent:
         act=policy.act_on_state,
         update=update,
         shown=("accuracy", "alpha"),
-        scratch=Scratch(rows=21),
+        scratch_rows=21,
     )

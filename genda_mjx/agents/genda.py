@@ -5,7 +5,8 @@ temperature, moving averages. The gate learns with the first, whose labels it se
 docs/fidelity.md for every choice between the paper and that code.
 """
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -17,39 +18,50 @@ from jax.lax import stop_gradient
 from genda_mjx import devices, encoders, networks
 from genda_mjx.agents import cib, relabel, sac
 from genda_mjx.agents import representation as rep
-from genda_mjx.agents.base import (
-    Agent,
-    AgentState,
-    Batch,
-    Metrics,
-    Params,
-    Scratch,
-    Spec,
-    advance,
-    begin,
-    grad,
-    pick,
-    track,
-)
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace
-from genda_mjx.config import Config
+from genda_mjx.config import Config, check_not_negative, check_positive, check_shares
+
+
+@dataclass(frozen=True)
+class Options(rep.ConstraintOptions):
+    """What only GenDa has: relabelling, the uniformity loss and the information bottleneck."""
+
+    beta: float = 1.0  # weight of the uniformity loss, Eq. 6
+    no_relabel: bool = False  # ablation: z_roll everywhere and no uniformity loss
+    relabel: Literal["mix", "roll", "c", "tau", "random"] = "mix"  # skills that the policy learns from
+    mix_ratio: float = 0.5  # share of c-step labels among the mixed ones, the rest are whole-episode labels
+    keep_threshold: float = 0.4  # a rollout skill is kept where the gate's probability is below this
+    gate_learning_rate: float = 1e-2  # Adam, gate classifier
+    gate_planes: int = 8  # random hyperplanes that hash a skill
+    no_cib: bool = False  # ablation: the actor sees the raw observation
+    cib_dim: int = 256  # dimension of the CIB embedding that the actor sees
+    kl_weight: float = 0.1  # weight of the KL term against reconstruction
+
+    def check(self) -> None:
+        super().check()
+        check_positive(self, "gate_learning_rate", "gate_planes", "cib_dim")
+        check_not_negative(self, "beta", "kl_weight")
+        check_shares(self, "mix_ratio", "keep_threshold")
+
 
 MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses share no parameter and see the old phi
 
 
 def make(config: Config, spec: Spec) -> Agent:
+    options: Options = config.agent
     net = Networks(config, spec)
     skills = SkillSpace("directions", config.skill_dim)
     policy = sac.of(config, spec.action, target_entropy=-spec.action)
-    learns_gate = not config.no_relabel and config.relabel == "mix"
-    model_adam, gate_adam = optax.adam(config.learning_rate), optax.adam(config.gate_learning_rate)
+    learns_gate = not options.no_relabel and options.relabel == "mix"
+    model_adam, gate_adam = optax.adam(config.learning_rate), optax.adam(options.gate_learning_rate)
 
     def init(key: Array) -> AgentState:
         key_phi, key_actor, key_critic, *keys = jax.random.split(key, 6)
         params = net.init(key_phi, *keys)
         params |= policy.init(key_actor, key_critic, net.seen_spec, spec.observation, config.skill_dim)
         optimizers = {"model": model_adam.init(pick(params, MODEL)), "gate": gate_adam.init(pick(params, ["gate"]))}
-        planes = relabel.draw_planes(jax.random.fold_in(key, 1), config.gate_planes, config.skill_dim)
+        planes = relabel.draw_planes(jax.random.fold_in(key, 1), options.gate_planes, config.skill_dim)
         return begin(params, ["phi", "critic"], optimizers | policy.init_optimizers(params), {"planes": planes})
 
     def act(state: AgentState, obs: Any, z: Array, key: Array | None = None) -> Array:
@@ -57,22 +69,22 @@ def make(config: Config, spec: Spec) -> Agent:
 
     def labels(state: AgentState, batch: Batch, key: Array) -> tuple[Array, Array, Array]:
         """z-step, Eq. 4 and 8: labels for phi and for the policy [B, d], and the share of rollout skills kept."""
-        if config.no_relabel:
+        if options.no_relabel:
             return batch.z_roll, batch.z_roll, jnp.ones(())
         size = len(batch.a)
-        n_c = {"mix": round(size * config.mix_ratio), "c": size}.get(config.relabel, 0)
+        n_c = {"mix": round(size * options.mix_ratio), "c": size}.get(options.relabel, 0)
         pairs = encoders.first(n_c, batch.s), encoders.first(n_c, batch.s_c)
         start, end, now, later = net.phi(state.targets["phi"], batch.s_0, batch.s_T, *pairs)
         z_tau = rep.unit(end - start)
-        if config.relabel == "roll":
+        if options.relabel == "roll":
             return z_tau, batch.z_roll, jnp.ones(())
-        if config.relabel == "random":
+        if options.relabel == "random":
             return z_tau, devices.own_rows(lambda rows: skills.sample(key, rows), size), jnp.zeros(())
         z_mix = relabel.mix(rep.unit(later - now), z_tau)
-        if config.relabel != "mix":
+        if options.relabel != "mix":
             return z_tau, z_mix, jnp.zeros(())
         logit = net.gate(state.params["gate"])[relabel.skill_code(batch.z_roll, state.buffers["planes"])]
-        keep = relabel.keep_rollout(logit, config.keep_threshold)
+        keep = relabel.keep_rollout(logit, options.keep_threshold)
         return z_tau, jnp.where(keep[:, None], batch.z_roll, z_mix), keep.mean()
 
     def model_loss(
@@ -81,24 +93,24 @@ def make(config: Config, spec: Spec) -> Agent:
         """phi-step (Eq. 6), lambda, CIB (Eq. 9) and gate in one gradient; one forward of phi for the four states."""
         now, following, start, end = net.phi(params["phi"], batch.s, batch.s_next, batch.s_0, batch.s_T)
         step = following - now
-        constraint = rep.step_constraint(step, config.slack)
+        constraint = rep.step_constraint(step, options.slack)
         multiplier = jnp.exp(params["log_lambda"])
         metrics = {
             "phi_loss": rep.representation_loss(step, z, constraint, multiplier),
             "lambda_loss": rep.multiplier_loss(multiplier, constraint),
         }
         loss = metrics["phi_loss"] + metrics["lambda_loss"]
-        if not config.no_relabel:
+        if not options.no_relabel:
             metrics["uniformity"] = rep.uniformity_loss(rep.unit(end - start))
-            loss += config.beta * metrics["uniformity"]
-        if not config.no_cib:
+            loss += options.beta * metrics["uniformity"]
+        if not options.no_cib:
             mean, log_std = net.encoder(params["encoder"], batch.s)
-            noise = devices.own_rows(lambda rows: jax.random.normal(key_cib, (rows, config.cib_dim)), len(mean))
+            noise = devices.own_rows(lambda rows: jax.random.normal(key_cib, (rows, options.cib_dim)), len(mean))
             local = mean + jnp.exp(log_std) * noise
             decoded = net.decoder(params["decoder"], stop_gradient(now), local)
             metrics["reconstruction"] = cib.reconstruction_loss(decoded, batch.s)
             metrics["kl"] = cib.kl_loss(mean, log_std)
-            loss += metrics["reconstruction"] + config.kl_weight * metrics["kl"]
+            loss += metrics["reconstruction"] + options.kl_weight * metrics["kl"]
         if learns_gate:
             prior = devices.own_rows(lambda rows: skills.sample(key_prior, rows), len(z))
             codes = relabel.skill_code(jnp.concatenate([z, prior]), planes)
@@ -135,7 +147,8 @@ def make(config: Config, spec: Spec) -> Agent:
         update=update,
         represent=represent,
         shown=("phi_dot", "lambda", "alpha"),
-        scratch=Scratch(rows=36, pairs=2.7),
+        scratch_rows=36,
+        scratch_pairs=2.7,
     )
 
 
@@ -144,21 +157,22 @@ class Networks:
 
     def __init__(self, config: Config, spec: Spec):
         dtype = networks.precision(config.bf16)
-        self.config, self.observation = config, spec.observation
+        options: Options = config.agent
+        self.config, self.options, self.observation = config, options, spec.observation
         self._phi = networks.MLP(config.hidden, config.skill_dim, dtype)
-        self._encoder = networks.Gaussian(config.hidden, config.cib_dim, networks.LECUN, dtype)
+        self._encoder = networks.Gaussian(config.hidden, options.cib_dim, networks.LECUN, dtype)
         self._decoder = networks.MLP(config.hidden, encoders.size(spec.observation), dtype)
-        self._gate = networks.Gate(2**config.gate_planes)
+        self._gate = networks.Gate(2**options.gate_planes)
 
     def init(self, key_phi: Array, key_gate: Array, key_encoder: Array, key_decoder: Array) -> Params:
         s = encoders.blank(self.observation)
-        z, local = jnp.zeros((1, self.config.skill_dim)), jnp.zeros((1, self.config.cib_dim))
+        z, local = jnp.zeros((1, self.config.skill_dim)), jnp.zeros((1, self.options.cib_dim))
         params = {
             "phi": self._phi.init(key_phi, s),
             "gate": self._gate.init(key_gate),
-            "log_lambda": jnp.log(jnp.float32(self.config.initial_lambda)),
+            "log_lambda": jnp.log(jnp.float32(self.options.initial_lambda)),
         }
-        if not self.config.no_cib:
+        if not self.options.no_cib:
             params["encoder"] = self._encoder.init(key_encoder, s)
             params["decoder"] = self._decoder.init(key_decoder, z, local)
         return params
@@ -178,15 +192,15 @@ class Networks:
     @property
     def seen_spec(self) -> Any:
         """Shapes of what the actor sees."""
-        return self.observation if self.config.no_cib else jax.ShapeDtypeStruct((self.config.cib_dim,), jnp.float32)
+        return self.observation if self.options.no_cib else jax.ShapeDtypeStruct((self.options.cib_dim,), jnp.float32)
 
     def seen(self, params: Params, s: Any) -> Any:
         """Eq. 10, what the actor sees: the mean of the CIB embedding, or the state itself without CIB."""
-        return s if self.config.no_cib else self.encoder(params["encoder"], s)[0]
+        return s if self.options.no_cib else self.encoder(params["encoder"], s)[0]
 
     def seen_each(self, params: Params, *states: Any) -> tuple:
         """The same for several batches of one size, in one forward."""
-        if self.config.no_cib:
+        if self.options.no_cib:
             return states
         return tuple(jnp.split(self.seen(params, encoders.concatenate(*states)), len(states)))
 

@@ -3,6 +3,7 @@
 `--discrete` makes the skills a list of `--skill_dim` one-hots; phi and the reward then see them centred.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,37 +14,36 @@ from jax import Array
 from genda_mjx import encoders, networks
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents import sac
-from genda_mjx.agents.base import (
-    Agent,
-    AgentState,
-    Batch,
-    Metrics,
-    Params,
-    Scratch,
-    Spec,
-    advance,
-    begin,
-    grad,
-    pick,
-    track,
-)
+from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import Config
 
 MODEL = ("phi", "log_lambda")
+DISCRETE_SKILLS = 16  # as in its HalfCheetah script; a body's own skill_dim would be 2 or 3 skills
+
+
+@dataclass(frozen=True)
+class Options(rep.ConstraintOptions):
+    """What only METRA has."""
+
+    discrete: bool = False  # skills are a list of one-hots instead of directions, 16 of them by default
+
+    def defaults(self) -> dict[str, Any]:
+        return {"skill_dim": DISCRETE_SKILLS} if self.discrete else {}
 
 
 def make(config: Config, spec: Spec) -> Agent:
+    options: Options = config.agent
     phi = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16))
     policy = sac.baseline(config, spec)
     adam = optax.adam(config.learning_rate)
-    skills = SkillSpace("list" if config.discrete else "directions", config.skill_dim)
+    skills = SkillSpace("list" if options.discrete else "directions", config.skill_dim)
 
     def init(key: Array) -> AgentState:
         key_phi, key_actor, key_critic = jax.random.split(key, 3)
         params = policy.init(key_actor, key_critic, spec.observation, spec.observation, config.skill_dim)
         params["phi"] = phi.init(key_phi, encoders.blank(spec.observation))
-        params["log_lambda"] = jnp.log(jnp.float32(config.initial_lambda))
+        params["log_lambda"] = jnp.log(jnp.float32(options.initial_lambda))
         optimizers = policy.init_optimizers(params) | {"model": adam.init(pick(params, MODEL))}
         return begin(params, ["critic"], optimizers)
 
@@ -53,7 +53,7 @@ def make(config: Config, spec: Spec) -> Agent:
     def model_loss(params: Params, batch: Batch) -> tuple[Array, Metrics]:
         """phi and lambda; the dual loss is linear in log lambda, as officially."""
         step, z, multiplier = latent_step(params, batch), skills.target(batch.z_roll), jnp.exp(params["log_lambda"])
-        constraint = rep.step_constraint(step, config.slack)
+        constraint = rep.step_constraint(step, options.slack)
         metrics = {
             "phi_loss": rep.representation_loss(step, z, constraint, multiplier),
             "lambda_loss": rep.multiplier_loss(params["log_lambda"], constraint),
@@ -81,5 +81,5 @@ def make(config: Config, spec: Spec) -> Agent:
         update=update,
         represent=represent,
         shown=("phi_dot", "lambda", "alpha"),
-        scratch=Scratch(rows=24),
+        scratch_rows=24,
     )

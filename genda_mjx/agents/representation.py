@@ -1,6 +1,7 @@
 """phi: latent steps that are long along the skill but no longer than the constraint allows. Also METRA's and CSF's."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +11,7 @@ from jax.nn import logsumexp
 
 from genda_mjx import devices, encoders
 from genda_mjx.agents.skills import unit
+from genda_mjx.config import AgentOptions, check_not_negative, check_positive
 
 __all__ = [
     "latent_step",
@@ -20,6 +22,18 @@ __all__ = [
     "uniformity_loss",
     "unit",
 ]
+
+
+@dataclass(frozen=True)
+class ConstraintOptions(AgentOptions):
+    """Of a phi whose latent steps are kept short by a learned multiplier."""
+
+    initial_lambda: float = 30.0  # dual multiplier of the step-length constraint at the start; learned
+    slack: float = 1e-3  # the constraint term is clipped from above at this value
+
+    def check(self) -> None:
+        check_positive(self, "initial_lambda")
+        check_not_negative(self, "slack")
 
 
 def latent_step(phi: Callable[[Any], Array], s: Any, s_next: Any) -> Array:
