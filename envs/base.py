@@ -14,8 +14,7 @@ from jax import custom_batching
 
 from envs import normalizer, physics, resets, walls
 from envs.maze import Maze
-from envs.physics import Instant, Machine, Physics
-from envs.view import AccelerationView, View
+from envs.physics import PhysicsModel, PhysicsState, Quantities, SensorQuantities, StepRecord
 
 Array = jax.Array
 ACTION_REPEAT = 2  # control steps an agent step, all bodies
@@ -28,7 +27,7 @@ EXPLODED = 1e4  # a speed (m/s, rad/s) no body of ours can have; beyond it the p
 class Body:
     """State of one copy."""
 
-    physics: Physics
+    physics: PhysicsState
     sensors: Array  # [ns] acceleration-stage sensors of the last physics step
     drawn: Array  # [k] what the reset drew for the episode (fish: target position)
     failed: Array  # bool: the physics went non-finite; the copy stays as it was before
@@ -66,7 +65,7 @@ class SkillEnv(Env):
         if maze is not None:
             walls.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
         self.model = spec.compile()
-        self.machine = Machine.of(self.model)
+        self.physics_model = PhysicsModel.of(self.model)
         steps = ACTION_REPEAT * self.control_timestep / self.model.opt.timestep
         self.physics_steps = round(steps)
         if abs(steps - self.physics_steps) > 1e-6:
@@ -94,10 +93,10 @@ class SkillEnv(Env):
         """Puts data (of the stock model, just reset) in a start state; returns what else was drawn."""
 
     @abc.abstractmethod
-    def observe(self, view: View) -> list[Array]:
+    def observe(self, quantities: Quantities) -> list[Array]:
         """Named quantities [k, N] in order."""
 
-    def sense(self, view: AccelerationView) -> list[Array]:
+    def sense(self, sensors: SensorQuantities) -> list[Array]:
         """Acceleration-stage sensors [k, N] in order; none unless a body says so."""
         return []
 
@@ -166,7 +165,7 @@ class SkillEnv(Env):
         qpos, drawn = row.qpos.at[:2].add(xy), row.drawn
         if drawn.size:
             drawn = drawn.at[:2].add(xy)  # world points move along
-        state = Physics(qpos, row.qvel, row.act, jnp.zeros_like(row.qvel))
+        state = PhysicsState(qpos, row.qvel, row.act, jnp.zeros_like(row.qvel))
         return Body(state, row.sensors, drawn, jnp.zeros((), bool))
 
     def _advance(self, body: Body, action: Array) -> tuple[Body, Array]:
@@ -174,22 +173,22 @@ class SkillEnv(Env):
         low, high = self.model.actuator_ctrlrange.T[..., None].astype(np.float32)
         ctrl = low + (high - low) * (jnp.clip(action, -1, 1) + 1) / 2
 
-        def substep(carry: tuple[Physics, Instant], _) -> tuple[tuple[Physics, Instant], None]:
-            return physics.step(self.machine, carry[0], ctrl), None
+        def substep(carry: tuple[PhysicsState, StepRecord], _) -> tuple[tuple[PhysicsState, StepRecord], None]:
+            return physics.step(self.physics_model, carry[0], ctrl), None
 
         blank = jax.tree.map(
             lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(substep, (body.physics, None), None)[0][1]
         )
-        (state, instant), _ = jax.lax.scan(substep, (body.physics, blank), None, length=self.physics_steps)
-        sensors = self.sense(AccelerationView(self.machine, instant)) or [body.sensors]
+        (state, record), _ = jax.lax.scan(substep, (body.physics, blank), None, length=self.physics_steps)
+        sensors = self.sense(SensorQuantities(self.physics_model, record)) or [body.sensors]
         after = Body(state, jnp.concatenate(sensors), body.drawn, body.failed)
         return after, self._observation(after)
 
     def _observation(self, body: Body) -> Array:
         """[obs, N] raw observations."""
         state = body.physics
-        view = View(self.machine, state.qpos, state.qvel, state.act, body.sensors, body.drawn)
-        return jnp.concatenate(self.observe(view))
+        quantities = Quantities(self.physics_model, state.qpos, state.qvel, state.act, body.sensors, body.drawn)
+        return jnp.concatenate(self.observe(quantities))
 
     def _observe_raw(self, body: Body) -> Array:
         with jax.default_matmul_precision("highest"):

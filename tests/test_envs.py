@@ -217,9 +217,17 @@ def test_brax_sac_trains_on_fish():
 
     seen = []
     sac.train(
-        SwimFast(FISH()), num_timesteps=3_000, episode_length=100, num_envs=16, batch_size=32, num_evals=2,
-        min_replay_size=500, max_replay_size=5_000, num_eval_envs=8, progress_fn=lambda step, m: seen.append((step, m)),
-    )  # fmt: skip
+        SwimFast(FISH()),
+        num_timesteps=3_000,
+        episode_length=100,
+        num_envs=16,
+        batch_size=32,
+        num_evals=2,
+        min_replay_size=500,
+        max_replay_size=5_000,
+        num_eval_envs=8,
+        progress_fn=lambda step, m: seen.append((step, m)),
+    )
     assert seen[-1][0] >= 3_000 and seen[-1][1]["eval/episode_reward"] > 0
 
 
@@ -228,8 +236,16 @@ def test_brax_ppo_trains_on_fish():
 
     seen = []
     ppo.train(
-        SwimFast(FISH()), num_timesteps=4_000, episode_length=100, num_envs=16, batch_size=16, num_minibatches=2,
-        unroll_length=10, num_updates_per_batch=2, num_evals=2, num_eval_envs=8,
+        SwimFast(FISH()),
+        num_timesteps=4_000,
+        episode_length=100,
+        num_envs=16,
+        batch_size=16,
+        num_minibatches=2,
+        unroll_length=10,
+        num_updates_per_batch=2,
+        num_evals=2,
+        num_eval_envs=8,
         progress_fn=lambda step, m: seen.append((step, m)),
-    )  # fmt: skip
+    )
     assert seen[-1][0] >= 4_000 and seen[-1][1]["eval/episode_reward"] > 0
