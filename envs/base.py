@@ -2,23 +2,20 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 from brax.envs.base import Env, State
-from jax import custom_batching
 
 from envs import normalizer, physics, resets, walls
+from envs.batching import copies_last
 from envs.maze import Maze
 from envs.physics import PhysicsModel, PhysicsState, Quantities, SensorQuantities, StepRecord
 
 Array = jax.Array
 ACTION_REPEAT = 2  # control steps an agent step, all bodies
-PART = 128  # copies that a CPU steps at a time
 EXPLODED = 1e4  # a speed (m/s, rad/s) no body of ours can have; beyond it the physics is counted as failed
 
 
@@ -150,7 +147,7 @@ class SkillEnv(Env):
             raise ValueError(f"{self.name} takes actions of shape ({self.action_size},), got {action.shape}")
         before: Body = state.pipeline_state
         with jax.default_matmul_precision("highest"):
-            after, raw = _copies_last(self._advance)(before, action)
+            after, raw = copies_last(self._advance)(before, action)
         finite = jnp.isfinite(raw).all() & jnp.isfinite(after.physics.qpos).all()
         sane = finite & (jnp.abs(after.physics.qvel).max() < EXPLODED)
         failed = before.failed | ~sane
@@ -159,7 +156,7 @@ class SkillEnv(Env):
         info = {**state.info, "position": self._position(body), "failed": failed}
         return state.replace(pipeline_state=body, obs=keep(state.obs, self._normalized(raw)), info=info)
 
-    # Inside: copies first outside `_copies_last`, last inside.
+    # Inside: copies first outside `copies_last`, last inside.
     def _start(self, index: Array, xy: Array) -> Body:
         row = jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.bank)
         qpos, drawn = row.qpos.at[:2].add(xy), row.drawn
@@ -192,71 +189,10 @@ class SkillEnv(Env):
 
     def _observe_raw(self, body: Body) -> Array:
         with jax.default_matmul_precision("highest"):
-            return _copies_last(self._observation)(body)
+            return copies_last(self._observation)(body)
 
     def _normalized(self, raw: Array) -> Array:
         return (raw - self.obs_mean.astype(np.float32)) / (self.obs_std.astype(np.float32) + 1e-8)
 
     def _position(self, body: Body) -> Array:
         return body.physics.qpos[: self.position_size]
-
-
-def _copies_last(fn: Callable) -> Callable:
-    """Makes a function of N copies (last axis of every leaf) one of a single copy, which vmap hands all at once.
-
-    A second vmap, over whole runs, multiplies the copies: the function only ever sees one axis of them, the last.
-    """
-    run = _axes_joined(fn)
-
-    @custom_batching.custom_vmap
-    def one(*args):
-        out = run(*jax.tree.map(lambda x: x[..., None], args))
-        return jax.tree.map(lambda x: x[..., 0], out)
-
-    @one.def_vmap
-    def all_copies(size, batched, *args):
-        out = run(*_spread(size, batched, args, axis=-1))
-        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out), jax.tree.map(lambda _: True, out)
-
-    return one
-
-
-def _axes_joined(fn: Callable) -> Callable:
-    """fn of N copies (last axis); under vmap over S, one call of S * N copies."""
-
-    @custom_batching.custom_vmap
-    def copies(*args):
-        return _in_parts(fn)(*args)
-
-    @copies.def_vmap
-    def more_copies(size, batched, *args):
-        spread = _spread(size, batched, args, axis=-2)
-        out = _axes_joined(fn)(*jax.tree.map(lambda x: x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1]), spread))
-        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], size, x.shape[-1] // size), -2, 0)
-        return jax.tree.map(split, out), jax.tree.map(lambda _: True, out)
-
-    return copies
-
-
-def _in_parts(fn: Callable) -> Callable:
-    """fn of N copies (last axis); on a CPU PART of them in turn, which was faster (docs/performance.md)."""
-
-    def run(*args):
-        count = jax.tree.leaves(args)[0].shape[-1]
-        if jax.default_backend() != "cpu" or count <= PART or count % PART:
-            return fn(*args)
-        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], count // PART, PART), -2, 0)
-        join = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], count)
-        return jax.tree.map(join, jax.lax.map(lambda part: fn(*part), jax.tree.map(split, args)))
-
-    return run
-
-
-def _spread(size: int, batched: Sequence[Any], args: tuple, axis: int) -> Any:
-    """Every leaf with its batch axis, which is the first or missing, at `axis`."""
-
-    def place(leaf: Array, has_axis: bool) -> Array:
-        whole = leaf if has_axis else jnp.broadcast_to(leaf, (size, *leaf.shape))
-        return jnp.moveaxis(whole, 0, axis)
-
-    return jax.tree.map(place, args, tuple(batched))

@@ -13,7 +13,7 @@ from brax.envs.base import Wrapper
 from conftest import COPIES, batched, raw_env
 
 import envs
-from envs import normalizer, resets
+from envs import batching, normalizer, resets
 
 FISH = functools.cache(lambda: envs.make("fish"))
 
@@ -39,7 +39,7 @@ def test_copies_do_not_depend_on_each_other(monkeypatch):
     nested = jax.jit(jax.vmap(jax.vmap(one)))(keys.reshape(2, 3), actions.reshape(2, 3, -1))
     np.testing.assert_allclose(alone, together[:2], rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(nested.reshape(6, -1), together, rtol=2e-4, atol=2e-5)
-    monkeypatch.setattr(envs.base, "PART", 2)
+    monkeypatch.setattr(batching, "PART", 2)
     step_all = jax.vmap(one)
     assert "scan[" in (jaxpr := str(jax.make_jaxpr(step_all)(keys, actions))) and "length=3" in jaxpr  # parts in turn
     np.testing.assert_allclose(jax.jit(step_all)(keys, actions), together, rtol=2e-4, atol=2e-5)
