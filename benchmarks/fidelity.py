@@ -16,7 +16,7 @@ import numpy as np
 
 import envs
 from envs import physics, suite
-from envs.physics import Machine, Physics
+from envs.physics import PhysicsModel, PhysicsState
 
 EPISODES, STEPS, EVERY = 16, 1200, 40
 TRIPS = ((4, 6), (5, 6), (6, 6), (8, 6), (10, 6), (50, 20))
@@ -60,10 +60,10 @@ def self_contact(env: envs.SkillEnv, episodes: int = 64) -> float:
 
 
 def report(label: str, model: mujoco.MjModel, states: list[np.ndarray]) -> None:
-    machine, last = Machine.of(model), lambda x: jnp.asarray(x.T, jnp.float32)
+    physics_model, last = PhysicsModel.of(model), lambda x: jnp.asarray(x.T, jnp.float32)
     *before, ctrl, expected = states
     with jax.default_matmul_precision("highest"):
-        after, _ = jax.jit(lambda p, u: physics.step(machine, p, u))(Physics(*map(last, before)), last(ctrl))
+        after, _ = jax.jit(lambda p, u: physics.step(physics_model, p, u))(PhysicsState(*map(last, before)), last(ctrl))
     error = np.abs(np.asarray(after.qvel).T - expected).max(axis=1)
     marks = [np.median(error), *np.percentile(error, (90, 99)), error.max()]
     print(f"  {label:32s}" + "".join(f"{m:10.1e}" for m in marks), flush=True)

@@ -2,25 +2,21 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 from brax.envs.base import State
-from jax import custom_batching
 
 from envs import measures, normalizer, physics, resets, walls
 from envs.base import SkillEnv
+from envs.batching import copies_last
 from envs.maze import Maze
-from envs.physics import Instant, Machine, Physics
-from envs.view import AccelerationView, View
+from envs.physics import PhysicsModel, PhysicsState, Quantities, SensorQuantities, StepRecord
 
 Array = jax.Array
 ACTION_REPEAT = 2  # control steps an agent step, all bodies
-PART = 128  # copies that a CPU steps at a time
 EXPLODED = 1e4  # a speed (m/s, rad/s) no body of ours can have; beyond it the physics is counted as failed
 
 
@@ -29,7 +25,7 @@ EXPLODED = 1e4  # a speed (m/s, rad/s) no body of ours can have; beyond it the p
 class BodyState:
     """State of one copy."""
 
-    physics: Physics
+    physics: PhysicsState
     sensors: Array  # [ns] acceleration-stage sensors of the last physics step
     drawn: Array  # [k] what the reset drew for the episode (fish: target position)
     failed: Array  # bool: the physics went non-finite; the copy stays as it was before
@@ -64,7 +60,7 @@ class Body(SkillEnv):
         if maze is not None:
             walls.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
         self.model = spec.compile()
-        self.machine = Machine.of(self.model)
+        self.physics_model = PhysicsModel.of(self.model)
         steps = ACTION_REPEAT * self.control_timestep / self.model.opt.timestep
         self.physics_steps = round(steps)
         if abs(steps - self.physics_steps) > 1e-6:
@@ -92,10 +88,10 @@ class Body(SkillEnv):
         """Puts data (of the stock model, just reset) in a start state; returns what else was drawn."""
 
     @abc.abstractmethod
-    def observe(self, view: View) -> list[Array]:
+    def observe(self, quantities: Quantities) -> list[Array]:
         """Named quantities [k, N] in order."""
 
-    def sense(self, view: AccelerationView) -> list[Array]:
+    def sense(self, sensors: SensorQuantities) -> list[Array]:
         """Acceleration-stage sensors [k, N] in order; none unless a body says so."""
         return []
 
@@ -149,7 +145,7 @@ class Body(SkillEnv):
             raise ValueError(f"{self.name} takes actions of shape ({self.action_size},), got {action.shape}")
         before: BodyState = state.pipeline_state
         with jax.default_matmul_precision("highest"):
-            after, raw = _copies_last(self._advance)(before, action)
+            after, raw = copies_last(self._advance)(before, action)
         finite = jnp.isfinite(raw).all() & jnp.isfinite(after.physics.qpos).all()
         sane = finite & (jnp.abs(after.physics.qvel).max() < EXPLODED)
         failed = before.failed | ~sane
@@ -168,13 +164,13 @@ class Body(SkillEnv):
             found["upright_share"] = measures.upright_share(traces["qpos"][:, -1, 3:7])
         return found
 
-    # Inside: copies first outside `_copies_last`, last inside.
+    # Inside: copies first outside `copies_last`, last inside.
     def _start(self, index: Array, xy: Array) -> BodyState:
         row = jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.bank)
         qpos, drawn = row.qpos.at[:2].add(xy), row.drawn
         if drawn.size:
             drawn = drawn.at[:2].add(xy)  # world points move along
-        state = Physics(qpos, row.qvel, row.act, jnp.zeros_like(row.qvel))
+        state = PhysicsState(qpos, row.qvel, row.act, jnp.zeros_like(row.qvel))
         return BodyState(state, row.sensors, drawn, jnp.zeros((), bool))
 
     def _advance(self, body: BodyState, action: Array) -> tuple[BodyState, Array]:
@@ -182,90 +178,29 @@ class Body(SkillEnv):
         low, high = self.model.actuator_ctrlrange.T[..., None].astype(np.float32)
         ctrl = low + (high - low) * (jnp.clip(action, -1, 1) + 1) / 2
 
-        def substep(carry: tuple[Physics, Instant], _) -> tuple[tuple[Physics, Instant], None]:
-            return physics.step(self.machine, carry[0], ctrl), None
+        def substep(carry: tuple[PhysicsState, StepRecord], _) -> tuple[tuple[PhysicsState, StepRecord], None]:
+            return physics.step(self.physics_model, carry[0], ctrl), None
 
         blank = jax.tree.map(
             lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(substep, (body.physics, None), None)[0][1]
         )
-        (state, instant), _ = jax.lax.scan(substep, (body.physics, blank), None, length=self.physics_steps)
-        sensors = self.sense(AccelerationView(self.machine, instant)) or [body.sensors]
+        (state, record), _ = jax.lax.scan(substep, (body.physics, blank), None, length=self.physics_steps)
+        sensors = self.sense(SensorQuantities(self.physics_model, record)) or [body.sensors]
         after = BodyState(state, jnp.concatenate(sensors), body.drawn, body.failed)
         return after, self._observation(after)
 
     def _observation(self, body: BodyState) -> Array:
         """[obs, N] raw observations."""
         state = body.physics
-        view = View(self.machine, state.qpos, state.qvel, state.act, body.sensors, body.drawn)
-        return jnp.concatenate(self.observe(view))
+        quantities = Quantities(self.physics_model, state.qpos, state.qvel, state.act, body.sensors, body.drawn)
+        return jnp.concatenate(self.observe(quantities))
 
     def _observe_raw(self, body: BodyState) -> Array:
         with jax.default_matmul_precision("highest"):
-            return _copies_last(self._observation)(body)
+            return copies_last(self._observation)(body)
 
     def _normalized(self, raw: Array) -> Array:
         return (raw - self.obs_mean.astype(np.float32)) / (self.obs_std.astype(np.float32) + 1e-8)
 
     def _position(self, body: BodyState) -> Array:
         return body.physics.qpos[: self.position_size]
-
-
-def _copies_last(fn: Callable) -> Callable:
-    """Makes a function of N copies (last axis of every leaf) one of a single copy, which vmap hands all at once.
-
-    A second vmap, over whole runs, multiplies the copies: the function only ever sees one axis of them, the last.
-    """
-    run = _axes_joined(fn)
-
-    @custom_batching.custom_vmap
-    def one(*args):
-        out = run(*jax.tree.map(lambda x: x[..., None], args))
-        return jax.tree.map(lambda x: x[..., 0], out)
-
-    @one.def_vmap
-    def all_copies(size, batched, *args):
-        out = run(*_spread(size, batched, args, axis=-1))
-        return jax.tree.map(lambda x: jnp.moveaxis(x, -1, 0), out), jax.tree.map(lambda _: True, out)
-
-    return one
-
-
-def _axes_joined(fn: Callable) -> Callable:
-    """fn of N copies (last axis); under vmap over S, one call of S * N copies."""
-
-    @custom_batching.custom_vmap
-    def copies(*args):
-        return _in_parts(fn)(*args)
-
-    @copies.def_vmap
-    def more_copies(size, batched, *args):
-        spread = _spread(size, batched, args, axis=-2)
-        out = _axes_joined(fn)(*jax.tree.map(lambda x: x.reshape(*x.shape[:-2], x.shape[-2] * x.shape[-1]), spread))
-        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], size, x.shape[-1] // size), -2, 0)
-        return jax.tree.map(split, out), jax.tree.map(lambda _: True, out)
-
-    return copies
-
-
-def _in_parts(fn: Callable) -> Callable:
-    """fn of N copies (last axis); on a CPU PART of them in turn, which was faster (docs/performance.md)."""
-
-    def run(*args):
-        count = jax.tree.leaves(args)[0].shape[-1]
-        if jax.default_backend() != "cpu" or count <= PART or count % PART:
-            return fn(*args)
-        split = lambda x: jnp.moveaxis(x.reshape(*x.shape[:-1], count // PART, PART), -2, 0)
-        join = lambda x: jnp.moveaxis(x, 0, -2).reshape(*x.shape[1:-1], count)
-        return jax.tree.map(join, jax.lax.map(lambda part: fn(*part), jax.tree.map(split, args)))
-
-    return run
-
-
-def _spread(size: int, batched: Sequence[Any], args: tuple, axis: int) -> Any:
-    """Every leaf with its batch axis, which is the first or missing, at `axis`."""
-
-    def place(leaf: Array, has_axis: bool) -> Array:
-        whole = leaf if has_axis else jnp.broadcast_to(leaf, (size, *leaf.shape))
-        return jnp.moveaxis(whole, 0, axis)
-
-    return jax.tree.map(place, args, tuple(batched))

@@ -57,27 +57,27 @@ class Dog(Body):
         data.act[:] = rng.uniform(*model.actuator_ctrlrange.T)
         return np.zeros(0)
 
-    def observe(self, view):
+    def observe(self, quantities):
         """[226] torso xyz, hinges, rates, heights, verticals, velocity, head IMU, foot forces, touch, activations."""
         return [
-            view.position("torso"),
-            view.qpos[7:],
-            view.qvel[6:],
-            view.position("torso")[2:],
-            view.position("pelvis")[2:],
-            view.vertical("skull"),
-            view.vertical("torso"),
-            view.vertical("pelvis"),
-            view.in_frame("torso", view.subtree_velocity("torso")),
-            view.sensors[:3],  # accelerometer, m/s^2
-            view.velocimeter("head"),
-            view.gyro("head"),
-            view.sensors[3:],  # forces and touch, N
-            view.act,
+            quantities.position("torso"),
+            quantities.qpos[7:],
+            quantities.qvel[6:],
+            quantities.position("torso")[2:],
+            quantities.position("pelvis")[2:],
+            quantities.vertical("skull"),
+            quantities.vertical("torso"),
+            quantities.vertical("pelvis"),
+            quantities.in_frame("torso", quantities.subtree_velocity("torso")),
+            quantities.sensors[:3],  # accelerometer, m/s^2
+            quantities.velocimeter("head"),
+            quantities.gyro("head"),
+            quantities.sensors[3:],  # forces and touch, N
+            quantities.act,
         ]
 
-    def sense(self, view):
-        return [view.accelerometer("head"), view.forces(FORCE_SITES), view.touch(TOUCH_SITES)]
+    def sense(self, sensors):
+        return [sensors.accelerometer("head"), sensors.forces(FORCE_SITES), sensors.touch(TOUCH_SITES)]
 
     def stock_sensors(self, model, data) -> np.ndarray:
         names = ["accelerometer", *FORCE_SENSORS, *TOUCH_SITES]

@@ -4,8 +4,9 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from envs import suite, tree
+from envs import suite
 from envs.body import Body
+from envs.physics.vectors import Vec, mat_vec, transpose
 
 
 class Fish(Body):
@@ -34,14 +35,14 @@ class Fish(Body):
         data.qpos[7:] = rng.uniform(-0.2, 0.2, model.nq - 7)
         return rng.uniform([-0.4, -0.4, 0.1], [0.4, 0.4, 0.3])
 
-    def observe(self, view):
+    def observe(self, quantities):
         """[27] torso xyz, hinges, upright, mouth-to-target in the mouth's axes, all velocities."""
-        mouth, turn = view.geom("mouth")
-        to_target = tree.mat_vec(tree.transpose(turn), tree.Vec(view.drawn) - mouth)
+        mouth, turn = quantities.geom("mouth")
+        to_target = mat_vec(transpose(turn), Vec(quantities.drawn) - mouth)
         return [
-            view.position("torso"),
-            view.qpos[7:],
-            view.vertical("torso")[2:],
+            quantities.position("torso"),
+            quantities.qpos[7:],
+            quantities.vertical("torso")[2:],
             jnp.stack(to_target),
-            view.qvel,
+            quantities.qvel,
         ]

@@ -39,16 +39,16 @@ class Humanoid(Body):
             if data.ncon == 0:
                 return np.zeros(0)
 
-    def observe(self, view):
+    def observe(self, quantities):
         """[70] torso xyz, hinges, head height, hands and feet, torso vertical, whole-body and dof velocities."""
-        torso = view.position("torso")
+        torso = quantities.position("torso")
         limbs = [f"{side}_{limb}" for side in ("left", "right") for limb in ("hand", "foot")]
         return [
             torso,
-            view.qpos[7:],
-            view.position("head")[2:],
-            jnp.concatenate([view.in_frame("torso", view.position(limb) - torso) for limb in limbs]),
-            view.vertical("torso"),
-            view.subtree_velocity("torso"),
-            view.qvel,
+            quantities.qpos[7:],
+            quantities.position("head")[2:],
+            jnp.concatenate([quantities.in_frame("torso", quantities.position(limb) - torso) for limb in limbs]),
+            quantities.vertical("torso"),
+            quantities.subtree_velocity("torso"),
+            quantities.qvel,
         ]

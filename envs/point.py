@@ -45,6 +45,6 @@ class Point(Body):
         data.qpos[:] = rng.uniform(-0.1, 0.1, 2)
         return np.zeros(0)
 
-    def observe(self, view):
+    def observe(self, quantities):
         """[4] x, y (m), and their rates (m/s)."""
-        return [view.qpos, view.qvel]
+        return [quantities.qpos, quantities.qvel]

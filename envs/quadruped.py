@@ -51,23 +51,23 @@ class Quadruped(Body):
                 return np.zeros(0)
             data.qpos[2] += RAISE
 
-    def observe(self, view):
+    def observe(self, quantities):
         """[81] torso xyz, hinges, rates, activations, torso velocity, upright, IMU, toe forces and torques."""
         return [
-            view.position("torso"),
-            view.qpos[7:],
-            view.qvel[6:],
-            view.act,
-            view.velocimeter("torso"),
-            view.vertical("torso")[2:],
-            view.sensors[:3],  # accelerometer, m/s^2
-            view.gyro("torso"),
-            view.sensors[3:],  # toe forces, then toe torques, arcsinh
+            quantities.position("torso"),
+            quantities.qpos[7:],
+            quantities.qvel[6:],
+            quantities.act,
+            quantities.velocimeter("torso"),
+            quantities.vertical("torso")[2:],
+            quantities.sensors[:3],  # accelerometer, m/s^2
+            quantities.gyro("torso"),
+            quantities.sensors[3:],  # toe forces, then toe torques, arcsinh
         ]
 
-    def sense(self, view):
-        toes = jnp.concatenate([view.forces(TOES), view.torques(TOES)])
-        return [view.accelerometer("torso"), jnp.arcsinh(toes)]
+    def sense(self, sensors):
+        toes = jnp.concatenate([sensors.forces(TOES), sensors.torques(TOES)])
+        return [sensors.accelerometer("torso"), jnp.arcsinh(toes)]
 
     def stock_sensors(self, model, data) -> np.ndarray:
         kinds = mujoco.mjtSensor

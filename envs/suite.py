@@ -66,7 +66,7 @@ def drop(spec: mujoco.MjSpec, elements) -> None:
 
 
 def tune(spec: mujoco.MjSpec, iterations: int, ls_iterations: int) -> None:
-    """Trip counts of our solver, dense Jacobians; no sensors, cameras, lights: `envs.view` computes observations."""
+    """Trip counts of our solver, dense Jacobians; no sensors, cameras, lights: `envs.physics.quantities` has them."""
     spec.option.iterations, spec.option.ls_iterations = iterations, ls_iterations
     spec.option.jacobian = mujoco.mjtJacobian.mjJAC_DENSE
     drop(spec, spec.sensors)

@@ -12,18 +12,42 @@ from conftest import COPIES, batched, raw_env
 GROUPS = {  # sizes of the observation's parts, in order
     "fish": {"position": 3, "hinges": 7, "upright": 1, "target": 3, "root velocity": 6, "hinge rates": 7},
     "quadruped": {
-        "position": 3, "hinges": 16, "hinge rates": 16, "activations": 12, "velocity": 3, "upright": 1,
-        "accelerometer": 3, "gyro": 3, "toe forces": 12, "toe torques": 12,
+        "position": 3,
+        "hinges": 16,
+        "hinge rates": 16,
+        "activations": 12,
+        "velocity": 3,
+        "upright": 1,
+        "accelerometer": 3,
+        "gyro": 3,
+        "toe forces": 12,
+        "toe torques": 12,
     },
     "humanoid": {
-        "position": 3, "hinges": 21, "head height": 1, "extremities": 12, "vertical": 3, "velocity": 3,
-        "root velocity": 6, "hinge rates": 21,
+        "position": 3,
+        "hinges": 21,
+        "head height": 1,
+        "extremities": 12,
+        "vertical": 3,
+        "velocity": 3,
+        "root velocity": 6,
+        "hinge rates": 21,
     },
     "dog": {
-        "position": 3, "hinges": 73, "hinge rates": 73, "heights": 2, "verticals": 9, "velocity": 3,
-        "accelerometer": 3, "velocimeter": 3, "gyro": 3, "foot forces": 12, "touch": 4, "activations": 38,
+        "position": 3,
+        "hinges": 73,
+        "hinge rates": 73,
+        "heights": 2,
+        "verticals": 9,
+        "velocity": 3,
+        "accelerometer": 3,
+        "velocimeter": 3,
+        "gyro": 3,
+        "foot forces": 12,
+        "touch": 4,
+        "activations": 38,
     },
-}  # fmt: skip
+}
 
 
 def actions(name: str, episodes: int, steps: int) -> np.ndarray:

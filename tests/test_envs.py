@@ -13,7 +13,7 @@ from brax.envs.base import Wrapper
 from conftest import COPIES, batched, raw_env
 
 import envs
-from envs import normalizer, resets
+from envs import batching, normalizer, resets
 
 FISH = functools.cache(lambda: envs.make("fish"))
 
@@ -39,7 +39,7 @@ def test_copies_do_not_depend_on_each_other(monkeypatch):
     nested = jax.jit(jax.vmap(jax.vmap(one)))(keys.reshape(2, 3), actions.reshape(2, 3, -1))
     np.testing.assert_allclose(alone, together[:2], rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(nested.reshape(6, -1), together, rtol=2e-4, atol=2e-5)
-    monkeypatch.setattr(envs.base, "PART", 2)
+    monkeypatch.setattr(batching, "PART", 2)
     step_all = jax.vmap(one)
     assert "scan[" in (jaxpr := str(jax.make_jaxpr(step_all)(keys, actions))) and "length=3" in jaxpr  # parts in turn
     np.testing.assert_allclose(jax.jit(step_all)(keys, actions), together, rtol=2e-4, atol=2e-5)
@@ -217,9 +217,17 @@ def test_brax_sac_trains_on_fish():
 
     seen = []
     sac.train(
-        SwimFast(FISH()), num_timesteps=3_000, episode_length=100, num_envs=16, batch_size=32, num_evals=2,
-        min_replay_size=500, max_replay_size=5_000, num_eval_envs=8, progress_fn=lambda step, m: seen.append((step, m)),
-    )  # fmt: skip
+        SwimFast(FISH()),
+        num_timesteps=3_000,
+        episode_length=100,
+        num_envs=16,
+        batch_size=32,
+        num_evals=2,
+        min_replay_size=500,
+        max_replay_size=5_000,
+        num_eval_envs=8,
+        progress_fn=lambda step, m: seen.append((step, m)),
+    )
     assert seen[-1][0] >= 3_000 and seen[-1][1]["eval/episode_reward"] > 0
 
 
@@ -228,8 +236,16 @@ def test_brax_ppo_trains_on_fish():
 
     seen = []
     ppo.train(
-        SwimFast(FISH()), num_timesteps=4_000, episode_length=100, num_envs=16, batch_size=16, num_minibatches=2,
-        unroll_length=10, num_updates_per_batch=2, num_evals=2, num_eval_envs=8,
+        SwimFast(FISH()),
+        num_timesteps=4_000,
+        episode_length=100,
+        num_envs=16,
+        batch_size=16,
+        num_minibatches=2,
+        unroll_length=10,
+        num_updates_per_batch=2,
+        num_evals=2,
+        num_eval_envs=8,
         progress_fn=lambda step, m: seen.append((step, m)),
-    )  # fmt: skip
+    )
     assert seen[-1][0] >= 4_000 and seen[-1][1]["eval/episode_reward"] > 0

@@ -12,8 +12,10 @@ import pytest
 from maze_reference import FREE_CELLS, depth_in_walls, is_free, literal_maze
 
 import envs
-from envs import goals, maze, physics, tree, walls
-from envs.physics import Machine
+from envs import goals, maze, walls
+from envs.physics import PhysicsModel
+from envs.physics.contacts import collide
+from envs.physics.tree import kinematics
 
 MAZES = ("maze_easy", "maze_hard")
 
@@ -161,9 +163,9 @@ def test_walls_keep_the_whole_body_out(body):
 @pytest.mark.parametrize("body", ["quadruped", pytest.param("humanoid", marks=pytest.mark.slow)])
 def test_our_physics_finds_the_wall_contacts_of_c_mujoco(body):
     model, states = enclosed(body), pushed_in_c(body)[:, ::5].reshape(-1, enclosed(body).nq)
-    machine, data, wall = Machine.of(model), mujoco.MjData(model), np.zeros(model.ngeom, bool)
+    physics_model, data, wall = PhysicsModel.of(model), mujoco.MjData(model), np.zeros(model.ngeom, bool)
     wall[[g for g in range(model.ngeom) if model.geom(g).name.startswith("wall_")]] = True
-    contact, _ = jax.jit(lambda q: physics._collide(machine, tree.kinematics(machine.tree, q)))(states.T)
+    contact, _ = jax.jit(lambda q: collide(physics_model, kinematics(physics_model.tree, q)))(states.T)
     touching = 0
     for qpos, dist, geom in zip(states, np.asarray(contact.dist), np.asarray(contact.geom), strict=True):
         data.qpos[:] = qpos

@@ -8,9 +8,8 @@ import suite_reference as reference
 from conftest import raw_env
 
 from envs import physics
-from envs.base import Body
-from envs.physics import Physics
-from envs.view import AccelerationView
+from envs.body import BodyState
+from envs.physics import PhysicsState, SensorQuantities
 
 STATES = 200
 SIZES = {"fish": (27, 5), "quadruped": (81, 12), "humanoid": (70, 21), "dog": (226, 38)}
@@ -48,12 +47,12 @@ def ours(name: str, s: dict[str, np.ndarray]) -> np.ndarray:
 
     @jax.jit
     def observe():
-        before = Physics(last(s["qpos0"]), last(s["qvel0"]), last(s["act0"]), last(s["warmstart"]))
-        _, instant = physics.step(env.machine, before, last(s["ctrl"]))
-        sensors = env.sense(AccelerationView(env.machine, instant))
+        before = PhysicsState(last(s["qpos0"]), last(s["qvel0"]), last(s["act0"]), last(s["warmstart"]))
+        _, record = physics.step(env.physics_model, before, last(s["ctrl"]))
+        sensors = env.sense(SensorQuantities(env.physics_model, record))
         sensors = jnp.concatenate(sensors) if sensors else jnp.zeros((0, len(s["qpos"])))
-        now = Physics(last(s["qpos"]), last(s["qvel"]), last(s["act"]), last(s["warmstart"]))
-        return env._observation(Body(now, sensors, last(s["drawn"]), jnp.zeros(len(s["qpos"]), bool)))
+        now = PhysicsState(last(s["qpos"]), last(s["qvel"]), last(s["act"]), last(s["warmstart"]))
+        return env._observation(BodyState(now, sensors, last(s["drawn"]), jnp.zeros(len(s["qpos"]), bool)))
 
     with jax.default_matmul_precision("highest"):
         return np.asarray(observe()).T

@@ -10,7 +10,7 @@ from conftest import COPIES, batched, raw_env
 
 import envs
 from envs import physics
-from envs.physics import Machine, Physics
+from envs.physics import PhysicsModel, PhysicsState
 
 FLIGHT = {
     "point": (0.0, 1e-3),
@@ -74,8 +74,8 @@ def test_one_step_in_contact_equals_converged_c_mujoco(name):
     assert (contacts > 0).mean() > 0.4
     last = lambda x: jnp.asarray(x.T, jnp.float32)
     with jax.default_matmul_precision("highest"):
-        after, _ = jax.jit(lambda p, u: physics.step(env.machine, p, u))(
-            Physics(last(qpos), last(qvel), last(act), last(warmstart)), last(ctrl)
+        after, _ = jax.jit(lambda p, u: physics.step(env.physics_model, p, u))(
+            PhysicsState(last(qpos), last(qvel), last(act), last(warmstart)), last(ctrl)
         )
     error = np.abs(np.asarray(after.qvel).T - expected).max(axis=1)  # rad/s and m/s
     assert np.median(error) < 2e-4
@@ -138,10 +138,10 @@ def test_unsupported_features_are_refused(xml, message):
         f"<mujoco>{xml}<worldbody><body><joint name='a'/><geom size='1'/></body></worldbody></mujoco>"
     )
     with pytest.raises(ValueError, match=message):
-        Machine.of(model)
+        PhysicsModel.of(model)
 
 
 def test_other_mujoco_versions_are_refused(monkeypatch):
     monkeypatch.setattr(mujoco, "__version__", "4.0.0")
     with pytest.raises(RuntimeError, match="requirements"):
-        Machine.of(raw_env("point").model)
+        PhysicsModel.of(raw_env("point").model)

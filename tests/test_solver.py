@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs import solver
+from envs.physics import solver
 
 
 def problem(seed: int, dofs: int = 12, contacts: int = 20) -> tuple:

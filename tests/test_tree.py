@@ -9,7 +9,8 @@ from conftest import raw_env
 from mujoco.mjx._src import smooth
 
 import envs
-from envs import tree
+from envs.physics import dynamics, tree
+from envs.physics.vectors import Vec, cross
 
 COPIES = 3
 
@@ -23,44 +24,64 @@ def random_states(env: envs.SkillEnv) -> tuple[np.ndarray, np.ndarray]:
 
 def ours(env: envs.SkillEnv, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, np.ndarray]:
     """Our quantities, copies first, laid out as MuJoCo lays them out."""
-    model, t = env.model, env.machine.tree
+    model, t = env.model, env.physics_model.tree
 
     @jax.jit
     def run(qpos, qvel):
         poses = tree.kinematics(t, qpos)
-        mo = tree.motion(t, poses, qvel)
+        motion = dynamics.spatial_motion(t, poses, qvel)
         rows = lambda vec: jnp.moveaxis(jnp.stack(vec, 1), -1, 0)  # [N, k, components]
         geom_pos, geom_mat = tree.attached(t, poses, model.geom_bodyid, model.geom_pos, model.geom_quat)
-        flat = lambda mat: tree.Vec(entry for row in mat for entry in row)
+        flat = lambda mat: Vec(entry for row in mat for entry in row)
         return {
-            "qpos": poses.qpos.T, "xpos": rows(poses.pos), "xmat": rows(flat(poses.mat)),
-            "xanchor": rows(poses.anchor), "xaxis": rows(poses.axis), "geom_xpos": rows(geom_pos),
-            "geom_xmat": rows(flat(geom_mat)), "com": jnp.stack(poses.com, -1), "cinert": rows(mo.cinert),
-            "cdof": rows(mo.cdof), "cvel": rows(mo.cvel), "cdof_dot": rows(mo.cdof_dot),
-            "M": tree.inertia_matrix(t, mo), "qfrc_bias": tree.bias_force(t, mo, qvel).T,
-            "linvel": jnp.stack(tree.subtree_velocity(t, poses, mo, t.root), -1),
-        }  # fmt: skip
+            "qpos": poses.qpos.T,
+            "xpos": rows(poses.pos),
+            "xmat": rows(flat(poses.mat)),
+            "xanchor": rows(poses.anchor),
+            "xaxis": rows(poses.axis),
+            "geom_xpos": rows(geom_pos),
+            "geom_xmat": rows(flat(geom_mat)),
+            "com": jnp.stack(poses.com, -1),
+            "cinert": rows(motion.cinert),
+            "cdof": rows(motion.cdof),
+            "cvel": rows(motion.cvel),
+            "cdof_dot": rows(motion.cdof_dot),
+            "M": dynamics.inertia_matrix(t, motion),
+            "qfrc_bias": dynamics.bias_force(t, motion, qvel).T,
+            "linvel": jnp.stack(dynamics.subtree_velocity(t, poses, motion, t.root), -1),
+        }
 
     with jax.default_matmul_precision("highest"):
         return {key: np.asarray(value) for key, value in run(qpos.T, qvel.T).items()}
 
 
 def from_mjx(env: envs.SkillEnv, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, np.ndarray]:
-    m = env.machine.mjx_model
+    m = env.physics_model.mjx_model
 
     @jax.jit
     @jax.vmap
     def run(qpos, qvel):
-        d = env.machine.template.replace(qpos=qpos, qvel=qvel)
+        d = env.physics_model.mjx_data.replace(qpos=qpos, qvel=qvel)
         for stage in (smooth.kinematics, smooth.com_pos, smooth.crb, smooth.com_vel, smooth.rne, smooth.subtree_vel):
             d = stage(m, d)
-        root = env.machine.tree.root
+        root = env.physics_model.tree.root
         return {
-            "qpos": d.qpos, "xpos": d.xpos, "xmat": d.xmat.reshape(-1, 9), "xanchor": d.xanchor, "xaxis": d.xaxis,
-            "geom_xpos": d.geom_xpos, "geom_xmat": d.geom_xmat.reshape(-1, 9), "com": d.subtree_com[root],
-            "cinert": d._impl.cinert, "cdof": d.cdof, "cvel": d.cvel, "cdof_dot": d.cdof_dot, "M": d._impl.M,
-            "qfrc_bias": d.qfrc_bias, "linvel": d._impl.subtree_linvel[root],
-        }  # fmt: skip
+            "qpos": d.qpos,
+            "xpos": d.xpos,
+            "xmat": d.xmat.reshape(-1, 9),
+            "xanchor": d.xanchor,
+            "xaxis": d.xaxis,
+            "geom_xpos": d.geom_xpos,
+            "geom_xmat": d.geom_xmat.reshape(-1, 9),
+            "com": d.subtree_com[root],
+            "cinert": d._impl.cinert,
+            "cdof": d.cdof,
+            "cvel": d.cvel,
+            "cdof_dot": d.cdof_dot,
+            "M": d._impl.M,
+            "qfrc_bias": d.qfrc_bias,
+            "linvel": d._impl.subtree_linvel[root],
+        }
 
     return {key: np.asarray(value) for key, value in run(qpos, qvel).items()}
 
@@ -74,7 +95,7 @@ def from_c(env: envs.SkillEnv, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, 
         mujoco.mj_subtreeVel(model, d)
         inertia = np.zeros((model.nv, model.nv))
         mujoco.mj_fullM(model, d, inertia)
-        root = env.machine.tree.root
+        root = env.physics_model.tree.root
         keys = (
             "qpos",
             "xpos",
@@ -88,10 +109,15 @@ def from_c(env: envs.SkillEnv, qpos: np.ndarray, qvel: np.ndarray) -> dict[str, 
             "cvel",
             "cdof_dot",
         )
-        rows.append({k: getattr(d, k).copy() for k in keys} | {
-            "M": inertia, "qfrc_bias": d.qfrc_bias.copy(), "com": d.subtree_com[root].copy(),
-            "linvel": d.subtree_linvel[root].copy(),
-        })  # fmt: skip
+        rows.append(
+            {k: getattr(d, k).copy() for k in keys}
+            | {
+                "M": inertia,
+                "qfrc_bias": d.qfrc_bias.copy(),
+                "com": d.subtree_com[root].copy(),
+                "linvel": d.subtree_linvel[root].copy(),
+            }
+        )
     if model.jnt_type[0] == tree.FREE:  # C normalises quaternions in place only when it steps
         for row in rows:
             row["qpos"][3:7] /= np.linalg.norm(row["qpos"][3:7])
@@ -119,7 +145,7 @@ def test_stages_equal_c_mujoco(any_env):
 
 def test_point_jacobian_equals_c_mujoco(any_env):
     """`moving` and `cdof`, which contact rows are made of, give the velocity of a world point on a body."""
-    model, t, body = any_env.model, any_env.machine.tree, any_env.model.nbody - 1
+    model, t, body = any_env.model, any_env.physics_model.tree, any_env.model.nbody - 1
     (qpos, *_), (qvel, *_) = random_states(any_env)
     data = mujoco.MjData(model)
     data.qpos[:] = qpos
@@ -128,9 +154,9 @@ def test_point_jacobian_equals_c_mujoco(any_env):
     mujoco.mj_jac(model, data, expected, None, point, body)
     with jax.default_matmul_precision("highest"):
         poses = tree.kinematics(t, jnp.asarray(qpos)[:, None])
-        cdof = tree.motion(t, poses, jnp.asarray(qvel)[:, None]).cdof
-    offset = tree.Vec(np.float32(x) for x in point) - poses.com
-    linear = jnp.stack(cdof[3:] - tree.cross(offset, cdof[:3]))[..., 0] * t.moving[:, body]
+        cdof = dynamics.spatial_motion(t, poses, jnp.asarray(qvel)[:, None]).cdof
+    offset = Vec(np.float32(x) for x in point) - poses.com
+    linear = jnp.stack(cdof[3:] - cross(offset, cdof[:3]))[..., 0] * t.moving[:, body]
     np.testing.assert_allclose(linear, expected, atol=5e-6)
 
 

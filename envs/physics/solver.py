@@ -7,14 +7,15 @@ MuJoCo's constrained acceleration a minimises a convex, piecewise quadratic cost
 over the rows i that push: equalities always, others where x_i < 0.
 
 MJX solves it with a generic loop that under vmap runs until the slowest copy stops, factors once more than it steps,
-and evaluates three points a line-search iteration. Here structure and trip counts are static:
+and evaluates three points in each line-search iteration. Here structure and trip counts are static:
 
-* equalities always push, so `envs.physics` folds them into M and f before the first iteration;
+* equalities always push, so `envs.physics.step` folds them into M and f before the first iteration;
 * a joint limit touches one dof, so limits stay a diagonal and never become rows;
 * there is no factorisation of M: the start is the last step's acceleration, not the unconstrained one;
-* the line search is a bracketed Newton root find on the cost's increasing slope: one evaluation an iteration.
+* the line search is a bracketed Newton root find on the cost's increasing slope: one evaluation per iteration.
 
-nv dofs, r contact rows (one a frictionless contact, four pyramid edges a frictional one).
+These functions see one copy; `envs.physics.step` maps them over all. nv dofs, r contact rows: one of each frictionless
+contact, four pyramid edges of each frictional one.
 """
 
 import dataclasses
@@ -29,7 +30,10 @@ Array = jax.Array
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """One row a dof: x = sign * a - reference. Stiffness is zero where the dof is inside its range or has none."""
+    """Joint limits, one row per dof: x = sign * a - reference.
+
+    Stiffness is zero where the dof is inside its range or has none.
+    """
 
     sign: Array  # [nv]
     reference: Array  # [nv]
@@ -49,6 +53,8 @@ class Rows:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Solution:
+    """The constrained acceleration and the forces that bring it about."""
+
     qacc: Array  # [nv]
     force: Array  # [nv] generalised force of limits and rows
     row_force: Array  # [r]

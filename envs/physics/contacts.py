@@ -1,0 +1,111 @@
+"""Contacts: MJX's collision detection on our poses, and the solver rows that the contacts become.
+
+MJX's functions and the solver work on one copy each, so here the copies are the first axis, added by vmap.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+from mujoco.mjx._src import collision_driver
+
+from envs.physics import solver
+from envs.physics.constraints import row_stiffness, spring_law
+from envs.physics.dynamics import Motion
+from envs.physics.model import PhysicsModel
+from envs.physics.tree import Poses, attached
+from envs.physics.vectors import cross
+
+Array = jax.Array
+
+
+def collide(physics_model: PhysicsModel, poses: Poses):
+    """MJX's contacts of all copies (an `mjx` Contact, fields [N, k, ...]) and the bodies they join [N, k, 2]."""
+    model = physics_model.mj_model
+    pos, mat = attached(physics_model.tree, poses, model.geom_bodyid, model.geom_pos, model.geom_quat)
+
+    def collide_one(xpos: Array, xmat: Array):
+        data = physics_model.mjx_data.replace(geom_xpos=xpos, geom_xmat=xmat)
+        contact = collision_driver.collision(physics_model.mjx_model, data)._impl.contact
+        return contact.replace(frame=_capsule_frames(model, contact, xmat))
+
+    rows = jnp.stack([jnp.stack(row, -1) for row in mat], -2)  # [ng, N, 3, 3]
+    contact = jax.vmap(collide_one)(jnp.stack(pos, -1).swapaxes(0, 1), rows.swapaxes(0, 1))
+    return contact, jnp.asarray(model.geom_bodyid)[contact.geom]
+
+
+def _capsule_frames(model: mujoco.MjModel, contact, xmat: Array) -> Array:
+    """Contact frames [k, 3, 3] with the friction pyramid along a capsule's axis where it meets a plane.
+
+    C MuJoCo does this at any slope. MJX gives up on capsules steeper than 60 degrees, and the other pyramid then pushes
+    the dog's fingers and toes in other directions: the largest of its one-step differences to C.
+    """
+    plane, capsule = (model.geom_type == kind for kind in (mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_CAPSULE))
+    aligned = jnp.asarray(plane)[contact.geom[:, 0]] & jnp.asarray(capsule)[contact.geom[:, 1]]
+    normal, axis = contact.frame[:, 0], xmat[contact.geom[:, 1], :, 2]
+    along = axis - normal * jnp.sum(normal * axis, axis=-1, keepdims=True)
+    length = jnp.linalg.norm(along, axis=-1, keepdims=True)
+    along = along / jnp.maximum(length, mujoco.mjMINVAL)
+    frame = jnp.stack([normal, along, jnp.cross(normal, along)], axis=1)
+    return jnp.where((aligned[:, None] & (length > 1e-6))[..., None], frame, contact.frame)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class RowLayout:
+    """Which rows a contact has: its normal n if it is frictionless, else the four edges n +- mu t of its pyramid."""
+
+    frictionless: np.ndarray  # indices of contacts
+    frictional: np.ndarray
+
+    @classmethod
+    def of(cls, dim: np.ndarray) -> "RowLayout":
+        """The layout of contacts with MuJoCo's dimensions [k], each 1 or 3."""
+        return cls(np.flatnonzero(dim == 1), np.flatnonzero(dim == 3))
+
+    @property
+    def contact(self) -> np.ndarray:
+        """[r] contact of each row."""
+        return np.concatenate([self.frictionless, *[self.frictional] * 4])
+
+    def directions(self, contact) -> Array:
+        """[r, 3] world directions of the rows."""
+        normal, tangents = contact.frame[:, 0], contact.frame[:, 1:] * contact.friction[:, :2, None]
+        f = self.frictional
+        along = [normal[f] + sign * tangents[f, i] for i in (0, 1) for sign in (1, -1)]
+        return jnp.concatenate([normal[self.frictionless], *along])
+
+    def total_force(self, contact, row_force: Array) -> Array:
+        """[k, 3] world force of each contact from its rows' forces [r]."""
+        force = row_force[:, None] * self.directions(contact)
+        split = len(self.frictionless)
+        total = jnp.zeros_like(contact.pos).at[self.frictionless].set(force[:split])
+        return total.at[self.frictional].set(force[split:].reshape(4, -1, 3).sum(0))
+
+
+def contact_rows(
+    physics_model: PhysicsModel, poses: Poses, motion: Motion, contact, bodies: Array, qvel: Array
+) -> tuple[solver.Rows, RowLayout]:
+    """Solver rows of the contacts, copies first, and how the rows belong to contacts."""
+    model, mjx_model = physics_model.mj_model, physics_model.mjx_model
+    dim = np.asarray(physics_model.mjx_data._impl.contact.dim)
+    layout = RowLayout.of(dim)
+    moving = jnp.asarray(physics_model.tree.moving)
+
+    def rows_of_one(contact, bodies: Array, cdof: Array, qvel: Array, com: Array) -> solver.Rows:
+        edge = layout.directions(contact).T  # [3, r]
+        lever = cross((contact.pos[layout.contact] - com).T, edge)
+        relative = moving[:, bodies[:, 1]] - moving[:, bodies[:, 0]]  # [nv, k]
+        jacobian = (cdof.T @ jnp.stack([*lever, *edge])) * relative[:, layout.contact]
+        gap = contact.dist - contact.includemargin
+        k, b, impedance = spring_law(model, contact.solref.T, contact.solimp.T, gap)
+        weight = mjx_model.body_invweight0[bodies[:, 0], 0] + mjx_model.body_invweight0[bodies[:, 1], 0]
+        mu2 = contact.friction[:, 0] ** 2
+        weight = jnp.where(dim == 3, 2 * mu2 * (1 + mu2) / mjx_model.opt.impratio * weight, weight)
+        stiffness = row_stiffness(weight, impedance) * (gap < 0)
+        reference = -b[layout.contact] * (qvel @ jacobian) - (k * impedance * gap)[layout.contact]
+        return solver.Rows(jacobian, reference, stiffness[layout.contact])
+
+    cdof, qvel, com = (jnp.moveaxis(x, -1, 0) for x in (jnp.stack(motion.cdof), qvel, jnp.stack(poses.com)))
+    return jax.vmap(rows_of_one)(contact, bodies, cdof, qvel, com), layout
