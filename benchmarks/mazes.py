@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 import envs
-from envs import goals
+from envs.tasks import goals
 
 AGENT_STEPS = 10  # length of the timed scan
 WARM_UP = 6  # runs of that scan before timing, so that bodies have fallen and touch floor and walls

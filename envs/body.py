@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +10,14 @@ import mujoco
 import numpy as np
 from brax.envs.base import State
 
-from envs import measures, normalizer, physics, resets, walls
+from envs import measures, normalizer, physics, resets
 from envs.base import SkillEnv
 from envs.batching import copies_last
-from envs.maze import Maze
 from envs.physics import PhysicsModel, PhysicsState, Quantities, SensorQuantities, StepRecord
+from envs.tasks import collision
+from envs.tasks.layout import Maze
 
 Array = jax.Array
-ACTION_REPEAT = 2  # control steps an agent step, all bodies
 EXPLODED = 1e4  # a speed (m/s, rad/s) no body of ours can have; beyond it the physics is counted as failed
 
 
@@ -35,9 +36,19 @@ class Body(SkillEnv):
     """A body file derives from this and states its model, its observation and its reset law."""
 
     control_timestep: float  # s, of the dm_control task
+    action_repeat = 2  # control steps in an agent step
+    normalizer_episodes = 512  # random episodes that its observation statistics come from
+    fixed_std: ClassVar[dict[int, float]] = {}  # entries of the observation whose std is chosen, not measured
     stands = False  # has a torso at its root whose z axis points up when it stands
     wall_condim = 3  # of contacts with maze walls: 3 with friction, 1 without
-    wall_tolerance = 0.005  # m, by which parts of the body may stick into maze walls (`envs.walls`)
+    wall_tolerance = 0.005  # m, by which parts of the body may stick into maze walls (`envs.tasks.collision`)
+
+    # Downstream tasks (`envs.tasks.goals`).
+    tasks: tuple[str, ...] = ("fs_rg", "rs_rg", "maze_easy", "maze_hard", "maze")
+    task_scale = 1.0  # of the tasks' lengths
+    goal_radius = maze_goal_radius = 1.5  # m, a goal is reached within (code; the paper gives none)
+    goal_ahead = 0.0  # m; above 0 a goal lies so far ahead of the start instead of on the floor
+    floor_horizon = 200  # agent steps of an episode without a maze
 
     def __init__(
         self,
@@ -51,17 +62,17 @@ class Body(SkillEnv):
         """normalize: standardise observations with the body's fixed mean and std (`envs.normalizer`).
         offset: xy shift of every start, m. fixed_start: always start from this state of the bank.
         bank_size: number of start states drawn by the reset law. maze: walls around the body; starts that keep clear of
-        them are in `envs.goals`."""
+        them are in `envs.tasks.goals`."""
         if np.shape(offset) != (2,):
             raise ValueError(f"offset must be two numbers (x, y) in metres, got {offset!r}")
         if fixed_start is not None and not 0 <= fixed_start < bank_size:
             raise ValueError(f"fixed_start must be a bank index in [0, {bank_size}), got {fixed_start}")
         spec = self.edited_spec()
         if maze is not None:
-            walls.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
+            collision.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
         self.model = spec.compile()
         self.physics_model = PhysicsModel.of(self.model)
-        steps = ACTION_REPEAT * self.control_timestep / self.model.opt.timestep
+        steps = self.action_repeat * self.control_timestep / self.model.opt.timestep
         self.physics_steps = round(steps)
         if abs(steps - self.physics_steps) > 1e-6:
             raise ValueError(f"{self.name}: agent step is not a whole number of physics steps ({steps})")
@@ -115,7 +126,7 @@ class Body(SkillEnv):
     @property
     def dt(self) -> float:
         """Seconds an agent step."""
-        return ACTION_REPEAT * self.control_timestep
+        return self.action_repeat * self.control_timestep
 
     def reset(self, rng: Array) -> State:
         """A start state of the body's reset law, shifted by `offset`."""

@@ -1,5 +1,7 @@
 """Dog: dm_control's 38-muscle dog, 79 degrees of freedom, trotting off in a random direction."""
 
+from typing import ClassVar
+
 import mujoco
 import numpy as np
 
@@ -23,6 +25,11 @@ class Dog(Body):
     name = "dog"
     control_timestep = 0.015
     stands = True
+    normalizer_episodes = 256
+    # Random rollouts of the dog spread over a metre, because it starts at 2 m/s; GenDa's preset has 0.2 m, as for a dog
+    # that starts at rest. The spread sets how fast far-away positions saturate the networks: the preset's is kept.
+    fixed_std: ClassVar = {0: 0.2, 1: 0.2}
+    floor_horizon = 400  # agent steps (paper; its script has 200)
     wall_tolerance = 0.03  # m: it has 210 ends, most of them within centimetres of another
 
     @classmethod

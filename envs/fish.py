@@ -14,6 +14,10 @@ class Fish(Body):
     control_timestep = 0.04
     position_size = 3
     bin_size = 0.01
+    normalizer_episodes = 1024
+    tasks = ("fs_rg",)
+    goal_ahead = 0.5  # m, along its +y axis, towards the mouth
+    goal_radius = 0.1  # m; no source: the general 1.5 would hold at once
 
     @classmethod
     def stock_spec(cls) -> mujoco.MjSpec:

@@ -11,10 +11,6 @@ import jax
 import numpy as np
 
 FILE = pathlib.Path(__file__).resolve().parent / "data" / "normalizer.json"
-# Random rollouts of the dog spread over a metre, because it starts at 2 m/s; GenDa's preset has 0.2 m, as for a dog
-# that starts at rest. The spread sets how fast far-away positions saturate the networks, so the preset's value is kept.
-FIXED_STD = {"dog": {0: 0.2, 1: 0.2}}
-EPISODES = {"point": 1024, "fish": 1024, "quadruped": 512, "humanoid": 512, "dog": 256}
 
 
 def load(name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
@@ -30,7 +26,7 @@ def load(name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 def measure(name: str, episodes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, int]:
     """Mean and std over uniform random actions; failed copies are left out and counted."""
-    import envs
+    import envs  # it imports this module
 
     env = envs.make(name, normalize=False)
 
@@ -56,14 +52,23 @@ def measure(name: str, episodes: int, seed: int = 0) -> tuple[np.ndarray, np.nda
     return flat.mean(0), flat.std(0), failures
 
 
+def digits(values: np.ndarray) -> list[float]:
+    """Six of them: more would be noise."""
+    return [float(f"{value:.6g}") for value in values]
+
+
 def main(names: list[str]) -> None:
+    """Measures the bodies and adds them to the file."""
+    import envs  # it imports this module
+
     table = json.loads(FILE.read_text()) if FILE.exists() else {}
-    for name in names or list(EPISODES):
-        mean, std, failures = measure(name, EPISODES[name])
-        for entry, value in FIXED_STD.get(name, {}).items():
+    for name in names or envs.NAMES:
+        body = envs.body_class(name)
+        mean, std, failures = measure(name, body.normalizer_episodes)
+        for entry, value in body.fixed_std.items():
             std[entry] = value
-        digits = lambda x: [float(f"{v:.6g}") for v in x]
-        table[name] = {"episodes": EPISODES[name], "failed": failures, "mean": digits(mean), "std": digits(std)}
+        row = {"episodes": body.normalizer_episodes, "failed": failures, "mean": digits(mean), "std": digits(std)}
+        table[name] = row
         FILE.parent.mkdir(exist_ok=True)
         FILE.write_text("{\n" + ",\n".join(f'"{k}": {json.dumps(v)}' for k, v in sorted(table.items())) + "\n}\n")
 

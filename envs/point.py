@@ -16,6 +16,7 @@ TIMESTEP = 0.025  # s
 class Point(Body):
     name = "point"
     control_timestep = 0.025
+    normalizer_episodes = 1024
     wall_condim = 1  # a puck glides along walls
 
     @classmethod

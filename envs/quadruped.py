@@ -16,6 +16,8 @@ class Quadruped(Body):
     name = "quadruped"
     control_timestep = 0.02
     stands = True
+    task_scale = 1.5  # for its larger body
+    maze_goal_radius = 3.0  # m (code)
 
     @classmethod
     def stock_spec(cls) -> mujoco.MjSpec:

@@ -19,7 +19,7 @@ import numpy as np
 import tyro
 
 import envs
-from envs import goals
+from envs.tasks import goals
 from experiments import run
 from experiments.grids import EXPERIMENTS, METHODS, Experiment, Variants
 from genda_mjx import agents, checkpoint, controller, downstream, entry, schedule

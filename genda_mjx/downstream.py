@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from brax.envs.base import State
 from jax import Array
 
-from envs.goals import GoalTask
+from envs.tasks.goals import GoalTask
 from genda_mjx import replay
 from genda_mjx.agents import Agent, AgentState
 from genda_mjx.agents.base import Metrics

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jax
 
-from envs import goals
+from envs.tasks import goals
 from genda_mjx.config import UserError
 
 

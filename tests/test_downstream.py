@@ -11,7 +11,7 @@ from brax.envs.base import State
 from goal_helpers import QUICK, ToyTask, perfect_skills, vector
 from trainer_helpers import Walk
 
-from envs import goals
+from envs.tasks import goals
 from genda_mjx import controller, downstream, replay
 from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import UserError

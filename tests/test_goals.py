@@ -12,7 +12,7 @@ from maze_reference import FREE_CELLS, depth_in_walls, literal_maze
 from scipy import stats
 
 import envs
-from envs import goals
+from envs.tasks import goals
 
 DRAWS = 20_000
 UNLIKELY = 1e-3  # a law this unlikely to have given the sample is wrong; seeds are fixed

@@ -12,10 +12,10 @@ import pytest
 from maze_reference import FREE_CELLS, depth_in_walls, is_free, literal_maze
 
 import envs
-from envs import goals, maze, walls
 from envs.physics import PhysicsModel
 from envs.physics.contacts import collide
 from envs.physics.tree import kinematics
+from envs.tasks import collision, goals, layout
 
 MAZES = ("maze_easy", "maze_hard")
 
@@ -51,7 +51,7 @@ def blocked_by_geoms(model: mujoco.MjModel, xy: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(("body", "side"), [("point", 1.0), ("quadruped", 1.5)])
 def test_free_space_is_the_papers(body, side, task):
     spec = envs.body_class(body).edited_spec()
-    walls.enclose(spec, maze.parse(goals.LAYOUTS[task], side, task), condim=3, tolerance=0.005)
+    collision.enclose(spec, layout.parse(goals.KINDS[task].layout, side, task), condim=3, tolerance=0.005)
     model = spec.compile()
     points = np.random.default_rng(0).uniform(-2 * side, 8 * side, (5000, 2))
     free = is_free(task, points, side)
@@ -73,7 +73,7 @@ def test_what_is_drawn_is_the_free_space(task):
     np.testing.assert_array_equal(layout.goal_xy, {"maze_easy": [5, 6], "maze_hard": [1, 6]}[task])
 
 
-# Bodies driven into walls. Each row: start cell, direction, and where (axis, m) the puck must come to rest.
+# Bodies driven into collision. Each row: start cell, direction, and where (axis, m) the puck must come to rest.
 INTO_WALLS = [
     ((5, 3), (-1, 0), (0, 3.5 + 0.2)),  # block, right face
     ((1, 0), (0, 1), (1, 1.5 - 0.2)),  # block, lower face
@@ -124,7 +124,7 @@ SIDE = {"quadruped": 1.5, "humanoid": 1.0, "dog": 1.0}
 def enclosed(body: str) -> mujoco.MjModel:
     cls = envs.body_class(body)
     spec = cls.edited_spec()
-    walls.enclose(spec, maze.parse(maze.HARD, SIDE[body], "hard"), cls.wall_condim, cls.wall_tolerance)
+    collision.enclose(spec, layout.parse(layout.HARD, SIDE[body], "hard"), cls.wall_condim, cls.wall_tolerance)
     return spec.compile()
 
 
@@ -204,7 +204,7 @@ def test_quadruped_pushed_into_walls_stays_outside():
 
 def test_text_grid_equals_the_built_in_maze(tmp_path):
     drawn = tmp_path / "easy.txt"
-    drawn.write_text("\n".join(["#########", *(f"#{line}#" for line in maze.EASY.splitlines()), "#########", "", ""]))
+    drawn.write_text("\n".join(["#########", *(f"#{line}#" for line in layout.EASY.splitlines()), "#########", "", ""]))
     ours, built_in = goals.make("point", "maze", maze_file=drawn), task_of("point", "maze_easy")
     for field in ("geom_type", "geom_pos", "geom_quat", "geom_size", "geom_contype", "geom_conaffinity"):
         np.testing.assert_array_equal(getattr(ours.env.model, field), getattr(built_in.env.model, field))
@@ -219,7 +219,7 @@ def test_text_grid_equals_the_built_in_maze(tmp_path):
 def test_any_grid_is_covered_exactly(seed):
     rng = np.random.default_rng(seed)
     solid = rng.random(rng.integers(3, 15, 2)) < 0.4
-    blocks, covered = maze.cover(solid), np.zeros_like(solid)
+    blocks, covered = layout.cover(solid), np.zeros_like(solid)
     for i0, j0, i1, j1 in blocks:
         covered[i0:i1, j0:j1] = True
     np.testing.assert_array_equal(covered, solid)
@@ -230,13 +230,13 @@ def test_simple_shapes_need_few_blocks():
     cross[2], cross[:, 2] = True, True
     ring = np.pad(np.zeros((3, 4), bool), 1, constant_values=True)
     shapes = {"one": np.ones((9, 4), bool), "none": np.zeros((3, 3), bool), "cross": cross, "ring": ring}
-    assert {name: len(maze.cover(s)) for name, s in shapes.items()} == {"one": 1, "none": 0, "cross": 2, "ring": 4}
+    assert {name: len(layout.cover(s)) for name, s in shapes.items()} == {"one": 1, "none": 0, "cross": 2, "ring": 4}
 
 
 def test_edges_that_stick_out_are_found():
-    layout = maze.parse("S....\n..#..\n....G", 2.0, "x")
-    assert sorted(layout.corners()) == [(3, 1, 1, 1), (3, 3, 1, -1), (5, 1, -1, 1), (5, 3, -1, -1)]
-    assert maze.parse("##.\nS.G", 1.0, "x").corners() == [(1.5, 0.5, -1, 1)]
+    drawn = layout.parse("S....\n..#..\n....G", 2.0, "x")
+    assert sorted(drawn.corners()) == [(3, 1, 1, 1), (3, 3, 1, -1), (5, 1, -1, 1), (5, 3, -1, -1)]
+    assert layout.parse("##.\nS.G", 1.0, "x").corners() == [(1.5, 0.5, -1, 1)]
 
 
 @pytest.mark.parametrize(

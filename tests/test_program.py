@@ -132,7 +132,7 @@ def test_host_memory_grows_with_the_ring_not_with_a_copy_of_it():
     """Peak of a process that trains, saves a checkpoint and trains on."""
     peak, ring = zip(*(measure(size) for size in (800_000, 16_000_000)), strict=True)
     grown = (peak[1] - peak[0]) / (ring[1] - ring[0])
-    assert ring[1] > 400e6
+    assert ring[1] > 300e6
     assert 0.8 < grown < 1.25
 
 

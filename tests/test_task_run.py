@@ -15,7 +15,7 @@ from goal_helpers import CACHE, QUICK, RUN, ToyTask, perfect_skills
 from trainer_helpers import Walk
 
 import eval as command_line
-from envs import maze
+from envs.tasks import layout as maze
 from genda_mjx import agents, checkpoint, entry, plots, task_run
 from genda_mjx.config import UserError
 from genda_mjx.inspect_run import Inspection, Skills

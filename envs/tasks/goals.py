@@ -5,7 +5,7 @@ Where the paper and its published code differ, the paper is the default and the 
 
 import dataclasses
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -13,27 +13,36 @@ import numpy as np
 from brax.envs.base import State
 
 import envs
-from envs import maze as mazes
-from envs import walls
 from envs.body import Body
-from envs.maze import Maze
+from envs.tasks import collision
+from envs.tasks import layout as mazes
+from envs.tasks.layout import Maze
 
 Array = jax.Array
-TASKS = ("fs_rg", "rs_rg", "maze_easy", "maze_hard")
-LAYOUTS = {"maze_easy": mazes.EASY, "maze_hard": mazes.HARD}
-FROM_FILE = "maze"  # the task whose layout is a file
-SCALE = {"quadruped": 1.5}  # lengths of its tasks, for its larger body; others 1
 RANGE = 3.5  # m, half side of the square of starts and goals (paper, state observations; 5 for pixels)
 SEPARATION = 3.0  # m, least distance from start to goal (paper; its code has 4.0 in mazes, not scaled)
-RADIUS = 1.5  # m, a goal is reached within this distance (code; the paper gives none)
-QUADRUPED_MAZE_RADIUS = 3.0  # m (code)
-FISH_AHEAD = 0.5  # m, from the fish to its goal
-FISH_RADIUS = 0.1  # m; no source: the general 1.5 would hold at once
-HORIZON = {"fs_rg": 200, "rs_rg": 200, "maze_easy": 400, "maze_hard": 500, FROM_FILE: 500}  # agent steps
-DOG_HORIZON = 400  # agent steps of the dog's open-floor tasks (paper; its script has 200)
 TRIES = 64  # pairs drawn for one separated pair
 MOST_APART = 0.6  # of the square's side: largest separation
 START_STATES = 512  # of the bank, looked at for starts in a maze
+
+
+class Kind(NamedTuple):
+    """A task, whatever the body."""
+
+    options: frozenset[str]  # keywords of `make` that mean something in it
+    horizon: int | None = None  # agent steps; None: the body's own on the open floor
+    layout: str | None = None  # the maze's text; None: the open floor, or a file
+
+
+KINDS: dict[str, Kind] = {
+    "fs_rg": Kind(frozenset({"goal_range", "center"})),
+    "rs_rg": Kind(frozenset({"goal_range", "separation", "center"})),
+    "maze_easy": Kind(frozenset({"separation"}), 400, mazes.EASY),
+    "maze_hard": Kind(frozenset({"separation"}), 500, mazes.HARD),
+    "maze": Kind(frozenset({"maze_file", "separation"}), 500),
+}
+FROM_FILE = "maze"  # the task whose layout is a file
+TASKS = tuple(name for name in KINDS if name != FROM_FILE)  # the paper's
 
 
 class Law(Protocol):
@@ -141,8 +150,8 @@ class InMaze:
         cells = maze.reachable()
         centres = maze.centre(cells)
         roots = env.bank.qpos[:START_STATES, :2]
-        fits = walls.clear_starts(env.model, env.bank.qpos[:START_STATES], centres[:, None] - roots)  # [c, k]
-        at_start = walls.clear_starts(env.model, env.bank.qpos[:START_STATES], maze.start_xy + 0 * roots[None])[0]
+        fits = collision.clear_starts(env.model, env.bank.qpos[:START_STATES], centres[:, None] - roots)  # [c, k]
+        at_start = collision.clear_starts(env.model, env.bank.qpos[:START_STATES], maze.start_xy + 0 * roots[None])[0]
         if not at_start.any():
             raise ValueError(f"{env.name} does not fit at the start of the maze, cell {maze.start}: it touches a wall")
         distance = np.linalg.norm(centres[:, None] - centres, axis=-1)
@@ -165,8 +174,7 @@ class InMaze:
 
 def tasks_of(body: str) -> tuple[str, ...]:
     """The tasks that a body has."""
-    envs.body_class(body)  # refuses unknown bodies
-    return ("fs_rg",) if body == "fish" else (*TASKS, FROM_FILE)
+    return tuple(name for name in KINDS if name in envs.body_class(body).tasks)
 
 
 def make(
@@ -180,24 +188,24 @@ def make(
     radius: float | None = None,
     horizon: int | None = None,
 ) -> GoalTask:
-    """A body's task. None takes the paper's value, whose lengths grow with the body's scale (quadruped 1.5).
+    """A body's task. None takes the paper's value, whose lengths grow with the body's `task_scale`.
 
-    maze_file: layout of task "maze", see `envs.maze`. separation: m, least start-goal distance (paper 3; code 4.0 in
-    mazes, not scaled). goal_range: m, half side of the open floor's square (paper 3.5; 5 for pixels). center: m, where
-    start and goals of the open floor lie. radius: m, a goal is reached within (code 1.5, quadruped maze 3.0). horizon:
-    agent steps (dog on the open floor: paper 400, code 200).
+    maze_file: layout of task "maze", see `envs.tasks.layout`. separation: m, least start-goal distance (paper 3; code
+    4.0 in mazes, not scaled). goal_range: m, half side of the open floor's square (paper 3.5; 5 for pixels). center: m,
+    where start and goals of the open floor lie. radius: m, a goal is reached within. horizon: agent steps.
     """
     if task not in tasks_of(body):
         raise ValueError(f"{body} has no task {task!r}: choose one of {', '.join(tasks_of(body))}")
-    _refuse_unused(body, task, maze_file=maze_file, separation=separation, goal_range=goal_range, center=center)
-    scale = SCALE.get(body, 1.0)
+    of_body = envs.body_class(body)
+    _refuse_unused(of_body, task, maze_file=maze_file, separation=separation, goal_range=goal_range, center=center)
+    scale = of_body.task_scale
     maze = _layout(task, maze_file, scale)
     env = envs.make(body) if maze is None else envs.make(body, maze=maze, offset=tuple(maze.start_xy))
     return GoalTask(
         env=env,
         name=task,
         horizon=_positive("horizon", horizon, horizon_of(body, task)),
-        radius=_positive("radius", radius, _radius(body, maze)),
+        radius=_positive("radius", radius, of_body.goal_radius if maze is None else of_body.maze_goal_radius),
         goal_size=env.position_size,
         maze=maze,
         law=_law(
@@ -211,42 +219,32 @@ def make(
     )
 
 
-def _refuse_unused(body: str, task: str, **flags: object) -> None:
-    used = {
-        "fs_rg": {"goal_range", "center"},
-        "rs_rg": {"goal_range", "separation", "center"},
-        FROM_FILE: {"maze_file", "separation"},
-    }
-    known = {"center"} if body == "fish" else used.get(task, {"separation"})
+def _refuse_unused(body: type[Body], task: str, **flags: object) -> None:
+    known = {"center"} if body.goal_ahead else KINDS[task].options
     unused = [name for name, value in flags.items() if value is not None and name not in known]
     if unused:
-        raise ValueError(f"{', '.join(unused)} means nothing in task {task} of {body}")
+        raise ValueError(f"{', '.join(unused)} means nothing in task {task} of {body.name}")
 
 
 def _layout(task: str, maze_file: Path | None, side: float) -> Maze | None:
-    if task in LAYOUTS:
-        return mazes.parse(LAYOUTS[task], side, task)
+    if KINDS[task].layout is not None:
+        return mazes.parse(KINDS[task].layout, side, task)
     if task != FROM_FILE:
         return None
     if maze_file is None:
-        raise ValueError(f"task {FROM_FILE!r} needs a maze file; the built-in mazes are {', '.join(LAYOUTS)}")
+        built_in = ", ".join(name for name, kind in KINDS.items() if kind.layout is not None)
+        raise ValueError(f"task {FROM_FILE!r} needs a maze file; the built-in mazes are {built_in}")
     return mazes.read(Path(maze_file), side)
 
 
 def horizon_of(body: str, task: str) -> int:
-    """Agent steps an episode, as in the paper."""
-    return DOG_HORIZON if body == "dog" and task in ("fs_rg", "rs_rg") else HORIZON[task]
-
-
-def _radius(body: str, maze: Maze | None) -> float:
-    if body == "fish":
-        return FISH_RADIUS
-    return QUADRUPED_MAZE_RADIUS if body == "quadruped" and maze is not None else RADIUS
+    """Agent steps of an episode, as in the paper."""
+    return KINDS[task].horizon or envs.body_class(body).floor_horizon
 
 
 def _law(env: Body, task: str, maze: Maze | None, half: float, separation: float, center: tuple[float, float]) -> Law:
-    if env.name == "fish":
-        return Ahead(FISH_AHEAD, center)
+    if env.goal_ahead:
+        return Ahead(env.goal_ahead, center)
     if maze is not None:
         return InMaze.of(env, maze, separation)
     if task == "fs_rg":

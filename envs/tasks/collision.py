@@ -13,7 +13,7 @@ import dataclasses
 import mujoco
 import numpy as np
 
-from envs.maze import Maze, Rectangle
+from envs.tasks.layout import Maze, Rectangle
 
 WALL_BIT, POST_BIT = 4, 8  # beside those of `envs.suite`
 HALF_HEIGHT = 50.0  # m, of boxes and posts, above and below the floor: nothing gets over
