@@ -60,7 +60,7 @@ def _in_parts_on_a_cpu(fn: Callable) -> Callable:
     """fn of N copies (last axis); on a CPU PART of them in turn, which was faster (docs/performance.md).
 
     The platform is known when the program is lowered, not when it is traced: a program for another chip than this
-    computer's does not contain the parts.
+    computer's does not contain the parts. The price is that fn is traced twice, for a part and for all copies.
     """
 
     def run(*args):
