@@ -88,12 +88,29 @@ def spreads(name: str, obs: np.ndarray) -> dict[str, float]:
     return {group: float(np.sqrt(v.mean())) for group, v in zip(GROUPS[name], variance, strict=True)}
 
 
+def shifted_entries(name: str, ours: np.ndarray, theirs: np.ndarray, count: int = 5) -> list[str]:
+    """Single entries whose means differ most, in units of dm_control's spread; hinges by their joint."""
+    ours, theirs = (rows.reshape(-1, rows.shape[-1]) for rows in (ours, theirs))
+    shift = np.abs(ours.mean(0) - theirs.mean(0)) / (theirs.std(0) + 1e-6)
+    model, groups = raw_env(name).model, GROUPS[name]
+    names = [f"{group} {i}" for group, size in groups.items() for i in range(size)]
+    for i in range(groups.get("hinges", 0)):
+        names[3 + i] = f"hinge {model.joint(i + 1).name}"
+    return [
+        f"{names[k]}: ours {ours[:, k].mean():.3f} +- {ours[:, k].std():.3f}, "
+        f"suite {theirs[:, k].mean():.3f} +- {theirs[:, k].std():.3f}"
+        for k in np.argsort(-shift)[:count]
+    ]
+
+
 if __name__ == "__main__":
     import sys
 
     for body in sys.argv[1:] or GROUPS:
         ours, failed = in_ours(body, 200)
-        a, b = spreads(body, ours), spreads(body, in_suite(body, 200))
+        theirs = in_suite(body, 200)
+        a, b = spreads(body, ours), spreads(body, theirs)
         print(body, "failed", int(failed.sum()), "max |value|", np.abs(ours).max())
         for group in a:
             print(f"  {group:14s} ours {a[group]:9.4f}  suite {b[group]:9.4f}  ratio {a[group] / b[group]:.3f}")
+        print("  entries whose means differ most:", *shifted_entries(body, ours, theirs), sep="\n    ")
