@@ -9,7 +9,9 @@ from jax import Array
 
 def reconstruction_loss(decoded: Any, s: Any) -> Array:
     """Squared error summed over the observation, mean over the batch: the bound on I(l; s) in Eq. 9."""
-    errors = jax.tree.map(lambda rebuilt, seen: ((rebuilt - seen) ** 2).sum(range(1, seen.ndim)).mean(), decoded, s)
+    errors = jax.tree.map(
+        lambda rebuilt, seen: ((rebuilt - seen) ** 2).sum(tuple(range(1, seen.ndim))).mean(), decoded, s
+    )
     return sum(jax.tree.leaves(errors))
 
 
