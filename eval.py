@@ -11,24 +11,26 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tyro
 
-from genda_mjx import entry
 from genda_mjx.config import UserError
-from genda_mjx.controller import PRESETS, ControllerConfig, matching_preset
-from genda_mjx.inspect_run import Inspection, read_run
-from genda_mjx.task_run import TaskOptions, TaskRun
+from genda_mjx.downstream.controller import PRESETS, ControllerConfig, matching_preset
+from genda_mjx.runs import start
+from genda_mjx.runs.evaluate import evaluate
+from genda_mjx.runs.stored import read_run
+from genda_mjx.runs.task import run_task
+from genda_mjx.runs.task_files import TaskOptions
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Coverage of the skills in a checkpoint, with plots of their trajectories and of phi; or, with --task, what a
-    controller that is trained over the frozen skills achieves."""
+    """What the skills in a checkpoint do, in numbers and plots of their trajectories and of phi; or, with --task, what
+    a controller that is trained over the frozen skills achieves."""
 
     ckpt: Path  # run folder
     step: int | None = None  # checkpoint to look at; the newest if not given
     seed: int = 0  # seeds skills and starts; with --task the first of the seeds
     compile_cache: str = ".cache/jax"  # folder of compiled programs; empty turns it off
 
-    # Coverage
+    # Skills
     episodes: int = 48  # deterministic episodes, one random skill each
     offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
     offsets: tuple[float, ...] = ()  # distances in metres: the same in eight directions each, as a table
@@ -50,7 +52,7 @@ def parse(arguments: list[str] | None = None) -> Options:
             raise UserError(f"--{given[0]} belongs to a task; choose one with --task")
         return first
     if first.offset is not None or first.offsets:
-        raise UserError("--offset and --offsets are for coverage; move a task with --goal_center X Y")
+        raise UserError("--offset and --offsets move the starts of skills; move a task with --goal_center X Y")
     preset = first.controller_preset or matching_preset(read_run(first.ckpt).preset)
     start = dataclasses.replace(first, controller_preset=preset, controller=PRESETS[preset])
     return tyro.cli(flags, args=arguments, default=start)
@@ -58,14 +60,14 @@ def parse(arguments: list[str] | None = None) -> Options:
 
 def main() -> None:
     options = parse()
+    folder, step, cache = options.ckpt, options.step, options.compile_cache
     if options.goal.task is None:
-        inspection = Inspection(options.ckpt, options.step, options.episodes, options.seed, options.compile_cache)
-        result = inspection(options.offset, options.offsets)
+        result = evaluate(folder, step, options.episodes, options.seed, options.offset, options.offsets, cache)
     else:
-        trial = TaskRun(options.ckpt, options.step, options.goal, options.controller, options.compile_cache)
-        result = trial(range(options.seed, options.seed + options.seeds))
+        seeds = range(options.seed, options.seed + options.seeds)
+        result = run_task(folder, step, options.goal, options.controller, seeds, cache)
     print(json.dumps(result))
 
 
 if __name__ == "__main__":
-    entry.main(main)
+    start.main(main, flag="--ckpt")

@@ -5,8 +5,9 @@ import os
 # XLA prints a page of harmless CPU tuning flags for every program that it loads from the compilation cache.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-from genda_mjx import config, entry
-from genda_mjx.loop import Training
+from genda_mjx.runs.arguments import parse
+from genda_mjx.runs.start import main
+from genda_mjx.runs.train import train
 
 if __name__ == "__main__":
-    entry.main(lambda: Training(config.parse())())
+    main(lambda: train(parse()))

@@ -60,7 +60,12 @@ def self_contact(env: envs.SkillEnv, episodes: int = 64) -> float:
 
 
 def report(label: str, model: mujoco.MjModel, states: list[np.ndarray]) -> None:
-    physics_model, last = PhysicsModel.of(model), lambda x: jnp.asarray(x.T, jnp.float32)
+    physics_model = PhysicsModel.of(model)
+
+    def last(x: np.ndarray) -> jax.Array:
+        """Copies on the last axis."""
+        return jnp.asarray(x.T, jnp.float32)
+
     *before, ctrl, expected = states
     with jax.default_matmul_precision("highest"):
         after, _ = jax.jit(lambda p, u: physics.step(physics_model, p, u))(PhysicsState(*map(last, before)), last(ctrl))

@@ -1,6 +1,6 @@
 """Speed of the learner: updates/s beside this machine's matrix products, and where an iteration's time goes.
 
-python benchmarks/learner.py [--widths 256 1024] [--env quadruped] [--iteration_width 256]
+python -m benchmarks.learner [--widths 256 1024] [--env quadruped] [--iteration_width 256]
 
 The peak is measured, not taken from a data sheet: every product that the losses need, alone, at its own shape.
 """
@@ -19,8 +19,11 @@ import numpy as np
 import tyro
 
 import envs
-from genda_mjx import agents, program, replay, schedule
+from genda_mjx import agents, encoders, program, replay, rollout
+from genda_mjx.agents import Spec
+from genda_mjx.build import batch_shapes, build
 from genda_mjx.config import Config, preset
+from genda_mjx.state import TrainState
 
 Product = tuple[int, int, int]  # (m, k, n): [m, k] @ [k, n]
 
@@ -34,10 +37,10 @@ class Options:
     seconds: float = 4.0  # measuring time of each number
 
 
-def products(config: Config, sizes: agents.Sizes) -> Counter[Product]:
+def products(config: Config, spec: Spec) -> Counter[Product]:
     """Matrix products that one update of GenDa needs, however thin: shape -> how often."""
     b, h, d = config.batch_size, config.hidden, config.skill_dim
-    obs, act, cib = sizes.observation, sizes.action, config.cib_dim
+    obs, act, cib = encoders.size(spec.observation), spec.action, config.agent.cib_dim
     found: Counter[Product] = Counter()
 
     def network(rows: int, inside: int, outside: int, times: int, weights: bool, inputs: bool) -> None:
@@ -50,7 +53,7 @@ def products(config: Config, sizes: agents.Sizes) -> Counter[Product]:
             if (weights and i > 0) or inputs:
                 found[rows, n, k] += times
 
-    share = round(b * config.mix_ratio)
+    share = round(b * config.agent.mix_ratio)
     network(2 * b + 2 * share, obs, d, 1, weights=False, inputs=False)  # labels
     network(4 * b, obs, d, 1, weights=True, inputs=False)  # phi
     network(b, obs, 2 * cib, 1, weights=True, inputs=False)  # encoder
@@ -86,12 +89,15 @@ def product_seconds(shape: Product, budget: float) -> float:
     return seconds_each(lambda: run(left, right), budget) / repeats
 
 
-def updates(width: int, sizes: agents.Sizes, budget: float) -> None:
+def random_batch(config: Config, spec: Spec) -> agents.Batch:
+    shapes, structure = jax.tree.flatten(batch_shapes(config, spec))
+    keys = jax.random.split(jax.random.key(1), len(shapes))
+    return structure.unflatten([jax.random.normal(key, leaf.shape) for key, leaf in zip(keys, shapes, strict=True)])
+
+
+def updates(width: int, spec: Spec, budget: float) -> None:
     config = Config(hidden=width)
-    agent = agents.make(config, sizes)
-    batch_shapes = [sizes.observation, sizes.action, *[sizes.observation] * 4, config.skill_dim]
-    keys = jax.random.split(jax.random.key(1), 7)
-    batch = agents.Batch(*(jax.random.normal(k, (256, n)) for k, n in zip(keys, batch_shapes, strict=True)))
+    agent, batch = agents.make(config, spec), random_batch(config, spec)
     k = max(2, 4096 // width)
 
     def many(state: agents.AgentState, key: jax.Array) -> agents.AgentState:
@@ -106,7 +112,7 @@ def updates(width: int, sizes: agents.Sizes, budget: float) -> None:
         return state
 
     each = seconds_each(call, budget) / k
-    shapes = products(config, sizes)
+    shapes = products(config, spec)
     flops = sum(2 * m * k * n * times for (m, k, n), times in shapes.items())
     alone = sum(product_seconds(shape, budget / 40) * times for shape, times in shapes.items())
     square = 2 * 1024 * width * width / product_seconds((1024, width, width), budget / 4) / 1e9
@@ -122,11 +128,10 @@ def iteration(options: Options) -> None:
         preset(options.env, "small"), hidden=options.iteration_width, num_envs=options.num_envs, warmup_episodes=0
     )
     env = envs.make(options.env, normalize=False)  # speed does not depend on the scale
-    plan = schedule.derive(config, env.episode_length)
-    agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
-    whole = program.make(config, plan, env, agent)
+    built = build(config, env)
+    agent, plan, whole = built.agent, built.schedule, built.program
     state = whole.init(jax.random.key(0))
-    collect = jax.jit(lambda s, key: program.collect(env, agent, s, key, config.num_envs, False))
+    collect = jax.jit(lambda s, key: rollout.collect(env, agent, s, key, config.num_envs, False))
     episodes, valid = collect(state.agent, jax.random.key(1))
     physics = seconds_each(lambda: collect(state.agent, jax.random.key(1)), options.seconds)
 
@@ -140,12 +145,11 @@ def iteration(options: Options) -> None:
 
     inserting = seconds_each(put, options.seconds / 4)
     full = put()
-    places = replay.places(full)
+    places, parts = replay.places(full), program.Parts(config, plan, env, agent)
 
     def learn(state: agents.AgentState, key: jax.Array) -> agents.AgentState:
         def step(s: agents.AgentState, key: jax.Array) -> tuple[agents.AgentState, None]:
-            batch = program.sample_batch(full, places, key, config.batch_size, config.max_horizon)
-            return agent.update(s, batch, key)[0], None
+            return agent.update(s, program.sample_batch(parts, full, places, key), key)[0], None
 
         return jax.lax.scan(step, state, jax.random.split(key, plan.updates_per_iteration))[0]
 
@@ -159,15 +163,17 @@ def iteration(options: Options) -> None:
 
     updating = seconds_each(update_all, options.seconds)
 
-    def iterate() -> program.TrainState:
+    def iterate() -> TrainState:
         nonlocal state
         state, _ = whole.run(state, np.int32(1))
         return state
 
     total = seconds_each(iterate, options.seconds)
     rest = total - physics - inserting - updating
-    print(f"\n{options.env}, {config.num_envs} envs, width {config.hidden}: one iteration of "
-          f"{plan.steps_per_iteration} steps and {plan.updates_per_iteration} updates takes {total:.2f} s")  # fmt: skip
+    print(
+        f"\n{options.env}, {config.num_envs} envs, width {config.hidden}: one iteration of "
+        f"{plan.steps_per_iteration} steps and {plan.updates_per_iteration} updates takes {total:.2f} s"
+    )
     print("| part | s | share |\n|---|---|---|")
     for name, value in (
         ("physics and acting", physics),
@@ -181,12 +187,11 @@ def iteration(options: Options) -> None:
 def main() -> None:
     options = tyro.cli(Options)
     env = envs.make(options.env, normalize=False)  # speed does not depend on the scale
-    sizes = agents.Sizes(env.observation_size, env.action_size)
     print(f"{jax.default_backend()}, {os.cpu_count()} cores, jax {jax.__version__}, sizes of {options.env}\n")
     print("| width | GFLOP an update | ms | updates/s | GFLOP/s | its products alone | share | 1024 x w x w | share |")
     print("|---|---|---|---|---|---|---|---|---|")
     for width in options.widths:
-        updates(width, sizes, options.seconds)
+        updates(width, Spec.of(env), options.seconds)
     if options.iteration_width:
         iteration(options)
 

@@ -24,8 +24,11 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
+from benchmarks.learner import random_batch
 from benchmarks.peers import plain_sac
-from genda_mjx import agents, entry
+from genda_mjx import agents
+from genda_mjx.agents import Spec
+from genda_mjx.build import make_env
 from genda_mjx.config import preset
 
 KINDS = {"dot": "matrix products", "reduce": "sums and means"}  # by the first word of an operation
@@ -60,21 +63,18 @@ def traced(folder: Path) -> list[dict]:
 
 def main() -> None:
     options = tyro.cli(Options)
-    env = entry.make_env(options.env)
-    sizes = agents.Sizes(env.observation_size, env.action_size)
+    spec = Spec.of(make_env(options.env))
     plain = options.algo == "sac"
     config = preset(options.env, "paper", "genda" if plain else options.algo)
     config = dataclasses.replace(config, hidden=options.width, batch_size=options.batch_size)
-    agent = (plain_sac if plain else agents.make)(config, sizes)
-    skill = agent.sample_skill(jax.random.key(0), options.batch_size)
-    row = lambda size: jax.random.normal(jax.random.key(1), (options.batch_size, size))
-    s = row(sizes.observation)
-    batch = agents.Batch(
-        s=s, a=jnp.tanh(row(sizes.action)), s_next=s + 1, s_c=s + 2, s_0=s + 3, s_T=s + 4, z_roll=skill
-    )
+    agent, batch = (plain_sac if plain else agents.make)(config, spec), random_batch(config, spec)
+    skill = agent.skills.sample(jax.random.key(0), options.batch_size)
+    batch = batch.replace(a=jnp.tanh(batch.a), z_roll=skill)
 
     def many(state: agents.AgentState, key: jax.Array) -> agents.AgentState:
-        step = lambda state, key: (agent.update(state, batch, key)[0], None)
+        def step(state: agents.AgentState, key: jax.Array) -> tuple[agents.AgentState, None]:
+            return agent.update(state, batch, key)[0], None
+
         with jax.default_matmul_precision("highest"):
             return jax.lax.scan(step, state, jax.random.split(key, options.updates))[0]
 

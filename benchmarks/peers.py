@@ -26,10 +26,13 @@ from brax.training.agents.sac import networks as brax_networks
 from brax.training.agents.sac import train as brax_sac
 from jax import Array
 
-from genda_mjx import entry, program, schedule
-from genda_mjx.agents import Agent, AgentState, Batch, Sizes, sac
+from genda_mjx import program
+from genda_mjx.agents import Agent, AgentState, Batch, Spec, sac
 from genda_mjx.agents.base import Metrics, begin, track
+from genda_mjx.agents.skills import SkillSpace
+from genda_mjx.build import check, make_env
 from genda_mjx.config import Config
+from genda_mjx.runs import start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,33 +47,37 @@ class Options:
     iterations: int = 4  # measured, each one episode of all envs; the median counts
 
 
-def plain_sac(config: Config, sizes: Sizes) -> Agent:
+def plain_sac(config: Config, spec: Spec) -> Agent:
     """SAC without skills: nothing beside what Brax's learner computes."""
-    policy = sac.baseline(config, sizes)
+    policy = sac.baseline(config, spec)
 
     def init(key: Array) -> AgentState:
-        params = policy.init(*jax.random.split(key), sizes.observation, sizes.observation, 0)
+        params = policy.init(*jax.random.split(key), spec.observation, spec.observation, 0)
         return begin(params, ["critic"], policy.init_optimizers(params))
 
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
-        reward = jnp.zeros(len(batch.s))
+        reward = jnp.zeros(len(batch.a))
         state, metrics = policy.step(state, sac.Rows.of(batch), batch.z_roll, reward, *jax.random.split(key))
         return track(state, config.ema_rate), metrics
 
-    return Agent(init, lambda key, n: jnp.zeros((n, 0)), policy.act_on_state, update)
+    return Agent(init, SkillSpace("normals", 0), policy.act_on_state, update)
 
 
 def ours(options: Options) -> list[float]:
     """Env steps a second, one for each iteration."""
-    env = entry.make_env(options.env)
+    env = make_env(options.env)
     config = Config(
-        env=options.env, num_envs=options.num_envs, hidden=options.width, batch_size=options.batch_size,
-        utd=options.updates / options.num_envs, buffer_size=options.buffer_size,
+        env=options.env,
+        num_envs=options.num_envs,
+        hidden=options.width,
+        batch_size=options.batch_size,
+        utd=options.updates / options.num_envs,
+        buffer_size=options.buffer_size,
         warmup_episodes=1 if options.filling else options.buffer_size // env.episode_length,
-    )  # fmt: skip
-    plan = schedule.derive(config, env.episode_length)
-    agent = plain_sac(config, Sizes(env.observation_size, env.action_size))
-    built = program.make(config, plan, env, agent)
+    )
+    mesh, plan = check(config, env)
+    agent = plain_sac(config, Spec.of(env))  # not an agent of train.py, so `build` does not know it
+    built = program.make(program.Parts(config, plan, env, agent), mesh)
     state, speeds = built.init(jax.random.key(0)), []
     for _ in range(plan.warmup_iterations + 1 + options.iterations):
         start = time.perf_counter()
@@ -83,26 +90,32 @@ def ours(options: Options) -> list[float]:
 
 def braxs(options: Options) -> list[float]:
     """Env steps a second, one for each epoch of an episode of all envs."""
-    env = entry.make_env(options.env)
+    env = make_env(options.env)
     steps, speeds = options.num_envs * env.episode_length, []
     before = steps if options.filling else options.buffer_size
     brax_sac.train(
-        env, num_timesteps=before + steps * (options.iterations + 1), episode_length=env.episode_length,
-        num_envs=options.num_envs, batch_size=options.batch_size, grad_updates_per_step=options.updates,
-        num_evals=options.iterations + 2, num_eval_envs=1, min_replay_size=before,
+        env,
+        num_timesteps=before + steps * (options.iterations + 1),
+        episode_length=env.episode_length,
+        num_envs=options.num_envs,
+        batch_size=options.batch_size,
+        grad_updates_per_step=options.updates,
+        num_evals=options.iterations + 2,
+        num_eval_envs=1,
+        min_replay_size=before,
         max_replay_size=options.buffer_size,
         max_devices_per_host=1,
         network_factory=functools.partial(
             brax_networks.make_sac_networks, hidden_layer_sizes=(options.width,) * 2, q_network_layer_norm=True
         ),
         progress_fn=lambda step, metrics: speeds.append(metrics.get("training/sps")),
-    )  # fmt: skip
+    )
     return [float(speed) for speed in speeds if speed is not None][1:]
 
 
 def main() -> None:
     options = tyro.cli(Options)
-    entry.keep_compilations(".cache/jax")
+    start.keep_compilations(".cache/jax")
     print(
         f"{options.env}, {options.num_envs} envs, width {options.width}, batch {options.batch_size}, "
         f"{options.updates} updates for each step of all envs, a replay of {options.buffer_size:,} "

@@ -60,7 +60,9 @@ def rollout_of(name: str, which: str, copies: int):
             d = d.replace(ctrl=low + (high - low) * (action + 1) / 2)
             return jax.lax.fori_loop(0, env.physics_steps, lambda _, d: mjx.step(mx, d), d)
 
-        place = lambda q, v, a: data.replace(qpos=q, qvel=v, act=a)
+        def place(q, v, a):
+            return data.replace(qpos=q, qvel=v, act=a)
+
         start = jnp.arange(copies) % len(env.bank.qpos)
         state = jax.vmap(place)(*(jnp.asarray(getattr(env.bank, k))[start] for k in ("qpos", "qvel", "act")))
         step = jax.vmap(step_one)

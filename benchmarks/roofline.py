@@ -19,8 +19,11 @@ import jax.numpy as jnp
 import tyro
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
-from genda_mjx import agents, entry, schedule
+from genda_mjx import agents
+from genda_mjx.agents import Spec
+from genda_mjx.build import batch_shapes, check, make_env
 from genda_mjx.config import preset
+from genda_mjx.runs import start
 
 
 class Chip(NamedTuple):
@@ -46,8 +49,10 @@ class Options:
     copies: int = 64  # envs that the step is counted with
 
 
-MOVERS = {"dot_general", "gather", "scatter", "scatter-add", "reduce_sum", "reduce_max", "argmax", "sort", "top_k",
-          "concatenate", "cumsum", "dynamic_update_slice"}  # fmt: skip
+MOVERS = {
+    *("dot_general", "gather", "scatter", "scatter-add", "reduce_sum", "reduce_max", "argmax", "sort", "top_k"),
+    *("concatenate", "cumsum", "dynamic_update_slice"),
+}
 
 
 class Cost(NamedTuple):
@@ -79,7 +84,6 @@ def count(jaxpr: Jaxpr) -> Cost:
             heaviest = max(parts, key=lambda part: part.flops)  # of the branches of a condition
             flops, moved = flops + times * heaviest.flops, moved + times * heaviest.bytes
             continue
-        sizes = lambda values: sum(v.aval.size * v.aval.dtype.itemsize for v in values)
         if equation.primitive.name == "dot_general":
             (contracted, _), _ = equation.params["dimension_numbers"]
             depth = math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)
@@ -87,7 +91,7 @@ def count(jaxpr: Jaxpr) -> Cost:
         else:
             flops += sum(v.aval.size for v in equation.outvars)
         if equation.primitive.name in MOVERS:
-            moved += sizes(equation.invars) + sizes(equation.outvars)
+            moved += sum(v.aval.size * v.aval.dtype.itemsize for v in (*equation.invars, *equation.outvars))
     return Cost(flops, moved)
 
 
@@ -97,17 +101,14 @@ def is_program(value) -> bool:
 
 def main() -> None:
     options = tyro.cli(Options)
-    entry.keep_compilations(".cache/jax")
-    config, env = preset(options.env, options.preset), entry.make_env(options.env)
-    sizes = agents.Sizes(env.observation_size, env.action_size)
-    agent, plan = agents.make(config, sizes), schedule.derive(config, env.episode_length)
-    row = lambda size: jax.ShapeDtypeStruct((config.batch_size, size), jnp.float32)
-    s, a, z = row(sizes.observation), row(sizes.action), row(config.skill_dim)
+    start.keep_compilations(".cache/jax")
+    config, env = preset(options.env, options.preset), make_env(options.env)
+    agent, (_, plan) = agents.make(config, Spec.of(env)), check(config, env)
     state, key = jax.eval_shape(agent.init, jax.random.key(0)), jax.eval_shape(jax.random.key, 0)
-    update = cost_of(agent.update, state, agents.Batch(s, a, s, s, s, s, z), key)
+    update = cost_of(agent.update, state, batch_shapes(config, Spec.of(env)), key)
     keys = jax.random.split(jax.random.key(0), options.copies)
     copies = jax.eval_shape(jax.vmap(env.reset), keys)
-    actions = jax.ShapeDtypeStruct((options.copies, sizes.action), jnp.float32)
+    actions = jax.ShapeDtypeStruct((options.copies, env.action_size), jnp.float32)
     many = cost_of(jax.vmap(env.step), copies, actions)
     step = Cost(many.flops / options.copies, many.bytes / options.copies)
 

@@ -22,7 +22,8 @@ import jax
 import numpy as np
 import tyro
 
-from genda_mjx import agents, devices, entry, program, schedule
+from genda_mjx import devices, sharding
+from genda_mjx.build import build, make_env
 from genda_mjx.config import preset
 
 UPDATES = 8  # an iteration
@@ -45,21 +46,25 @@ class Row:
     """The program for one number of envs and devices: seconds to trace and compile it, and of its iterations."""
 
     def __init__(self, options: Options, num_envs: int, num_devices: int):
-        env = entry.make_env(options.env)
+        env = make_env(options.env)
         length = env.episode_length
         config = dataclasses.replace(
-            preset(options.env, "small"), num_envs=num_envs, hidden=options.width, warmup_episodes=0,
-            cohorts=options.cohorts, utd=UPDATES * options.cohorts / (num_envs * length), buffer_size=num_envs * length,
+            preset(options.env, "small"),
+            num_envs=num_envs,
+            hidden=options.width,
+            warmup_episodes=0,
+            cohorts=options.cohorts,
+            utd=UPDATES * options.cohorts / (num_envs * length),
+            buffer_size=num_envs * length,
             total_steps=num_envs * length,
-        )  # fmt: skip
-        plan = schedule.derive(config, length, num_devices)
-        agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
-        built = program.make(config, plan, env, agent, devices.make_mesh(num_devices))
+        )
+        built = build(config, env, devices.make_mesh(num_devices))
+        program = built.program
         start = time.perf_counter()
-        self._run = built.run.lower(built.abstract, np.int32(1)).compile()
+        self._run = program.run.lower(program.abstract, np.int32(1)).compile()
         self.compiling = time.perf_counter() - start
-        self._state, self._times = built.init(program.seed_keys(config)), []
-        self.steps = plan.steps_per_iteration
+        self._state, self._times = program.init(sharding.seed_keys(config)), []
+        self.steps = built.schedule.steps_per_iteration
 
     def iterate(self) -> None:
         start = time.perf_counter()
@@ -84,11 +89,9 @@ def measure(options: Options, envs: tuple[int, ...], num_devices: int) -> dict[i
 def measure_apart(options: Options, num_devices: int) -> dict[str, float]:
     """In a process of its own, which starts with that many virtual devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={num_devices}"
-    command = [
-        sys.executable, "-m", "benchmarks.scaling", "--one_row", "--env", options.env, "--envs",
-        str(options.device_envs), "--cohorts", str(options.cohorts), "--width", str(options.width),
-        "--rounds", str(options.rounds),
-    ]  # fmt: skip
+    command = [sys.executable, "-m", "benchmarks.scaling", "--one_row", "--env", options.env]
+    command += ["--envs", str(options.device_envs), "--cohorts", str(options.cohorts)]
+    command += ["--width", str(options.width), "--rounds", str(options.rounds)]
     done = subprocess.run(command, env={**os.environ, "XLA_FLAGS": flags}, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(done.stderr[-2000:])
@@ -104,9 +107,9 @@ def main() -> None:
     if options.envs:
         rows = measure(options, options.envs, 1)
         print("\n| envs | compile, s | iteration, s | steps/s | time per env / that at 128 |\n|---|---|---|---|---|")
-        each = lambda n: rows[n]["seconds"] / n
+        each = {n: row["seconds"] / n for n, row in rows.items()}
         for n, row in rows.items():
-            share = f"{each(n) / each(REFERENCE):.2f}" if REFERENCE in rows else "-"
+            share = f"{each[n] / each[REFERENCE]:.2f}" if REFERENCE in rows else "-"
             speed = row["steps"] / row["seconds"]
             print(f"| {n} | {row['compile']:.1f} | {row['seconds']:.2f} | {speed:,.0f} | {share} |", flush=True)
     if options.devices:

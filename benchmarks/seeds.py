@@ -16,8 +16,11 @@ import jax
 import numpy as np
 import tyro
 
-from genda_mjx import agents, entry, program, schedule
+from envs.base import SkillEnv
+from genda_mjx import sharding
+from genda_mjx.build import build, make_env
 from genda_mjx.config import Config, preset
+from genda_mjx.runs import start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,10 +34,9 @@ class Options:
 class Runner:
     """A compiled program and its state."""
 
-    def __init__(self, config: Config, env: entry.envs.SkillEnv):
-        agent = agents.make(config, agents.Sizes(env.observation_size, env.action_size))
-        self.program = program.make(config, schedule.derive(config, env.episode_length), env, agent)
-        self.state = self.program.init(program.seed_keys(config))
+    def __init__(self, config: Config, env: SkillEnv):
+        self.program = build(config, env).program
+        self.state = self.program.init(sharding.seed_keys(config))
         self.iterate()
 
     def iterate(self) -> float:
@@ -47,8 +49,8 @@ class Runner:
 
 def main() -> None:
     options = tyro.cli(Options)
-    entry.keep_compilations(".cache/jax")
-    env = entry.make_env(options.env)
+    start.keep_compilations(".cache/jax")
+    env = make_env(options.env)
     print(f"{jax.default_backend()}, {os.cpu_count()} cores, {options.env}, {options.seeds} seeds\n")
     print("| width | one seed, s | all side by side, s | one after another / side by side |\n|---|---|---|---|")
     for width in options.widths:

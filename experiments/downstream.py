@@ -18,15 +18,21 @@ import jax.numpy as jnp
 import numpy as np
 import tyro
 
-import envs
 from envs.tasks import goals
 from experiments import run
 from experiments.grids import EXPERIMENTS, METHODS, Experiment, Variants
-from genda_mjx import agents, checkpoint, controller, downstream, entry, schedule
-from genda_mjx.agents import Sizes
+from genda_mjx import agents, schedule
+from genda_mjx.agents import Spec
+from genda_mjx.build import body_class, make_env
 from genda_mjx.config import Config, UserError
-from genda_mjx.controller import PRESETS, ControllerConfig, MacroBatch
-from genda_mjx.task_run import TaskOptions, TaskRun, stored_result
+from genda_mjx.downstream import controller
+from genda_mjx.downstream import program as downstream
+from genda_mjx.downstream.controller import PRESETS, ControllerConfig, MacroBatch
+from genda_mjx.runs import start
+from genda_mjx.runs.checkpoint import Checkpoints
+from genda_mjx.runs.folder import write_text
+from genda_mjx.runs.task import run_task
+from genda_mjx.runs.task_files import TaskOptions, stored_result
 
 VARIANTS: Variants = METHODS | EXPERIMENTS["components"].variants
 
@@ -42,14 +48,21 @@ class Table(NamedTuple):
 
 TABLES: dict[str, Table] = {
     "methods": Table(
-        "success of CSF, METRA and GenDa on states", ("humanoid", "quadruped", "dog", "fish"), goals.TASKS, 4,
+        "success of CSF, METRA and GenDa on states",
+        ("humanoid", "quadruped", "dog", "fish"),
+        goals.TASKS,
+        4,
         ("csf", "metra", "genda"),
     ),
     "data": Table("GenDa after 2M and after 10M steps", ("humanoid",), goals.TASKS, 4, ("genda",), (0.2, 1.0)),
     "components": Table(
-        "component ablation on (RS, RG)", ("quadruped",), ("rs_rg",), 4, ("genda", "no_relabel", "no_cib", "neither")
+        "component ablation on (RS, RG)",
+        ("quadruped",),
+        ("rs_rg",),
+        4,
+        ("genda", "no_relabel", "no_cib", "neither"),
     ),
-}  # fmt: skip
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,10 +138,10 @@ def step_of(cell: Cell) -> int | None:
     """The first checkpoint at or after the cell's share of the steps, or None before it is there."""
     if not (Path(cell.config.out) / "checkpoints").is_dir():
         return None
-    checkpoints = checkpoint.Checkpoints(Path(cell.config.out), read_only=True)
+    checkpoints = Checkpoints(Path(cell.config.out), read_only=True)
     steps = checkpoints.steps
     checkpoints.close()
-    total = schedule.derive(cell.config, envs.body_class(cell.config.env).episode_length).total_steps
+    total = schedule.derive(cell.config, body_class(cell.config.env).episode_length).total_steps
     return next((step for step in steps if step >= min(cell.share * cell.config.total_steps, total)), None)
 
 
@@ -146,37 +159,40 @@ def control(grid: list[Cell], config: ControllerConfig) -> None:
         done = success_of(cell, config)
         print(f"[{number}/{len(grid)}] {cell.task} on {cell.config.out}: {'new' if done is None else done}", flush=True)
         if done is None:
-            trial = TaskRun(
-                Path(cell.config.out), step_of(cell), TaskOptions(cell.task), config, cell.config.compile_cache
-            )
-            trial(range(cell.config.seed, cell.config.seed + 1))
+            seeds = range(cell.config.seed, cell.config.seed + 1)
+            folder, cache = Path(cell.config.out), cell.config.compile_cache
+            run_task(folder, step_of(cell), TaskOptions(cell.task), config, seeds, cache)
+
+
+def mean_and_spread(values: list[float]) -> str:
+    return f"{np.mean(values):.2f} ± {np.std(values):.2f} ({len(values)})" if values else "-"
 
 
 def markdown(grid: list[Cell], config: ControllerConfig) -> str:
-    """Mean and population standard deviation over the seeds that are there; a row a task, a column a variant."""
+    """Mean and population standard deviation over the seeds that are there, by task and variant."""
     found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for cell in grid:
         row = found.setdefault((cell.config.env, cell.task), {})
         success = success_of(cell, config)
         row.setdefault(cell.column, []).extend([] if success is None else [success])
     columns = list(dict.fromkeys(cell.column for cell in grid))
-    show = lambda values: f"{np.mean(values):.2f} ± {np.std(values):.2f} ({len(values)})" if values else "-"
     lines = [f"| body | task | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
     lines += [
-        f"| {body} | {task} | {' | '.join(show(row.get(column, [])) for column in columns)} |"
+        f"| {body} | {task} | {' | '.join(mean_and_spread(row.get(column, [])) for column in columns)} |"
         for (body, task), row in found.items()
     ]
     return "\n".join(lines)
 
 
-def flops_per_update(config: ControllerConfig, cell: Cell, sizes: Sizes, goal_size: int) -> float:
+def flops_per_update(config: ControllerConfig, cell: Cell, spec: Spec, goal_size: int) -> float:
     """Counted by XLA in one gradient step of a controller, without compiling it."""
-    pi = controller.make(config, agents.make(cell.config, sizes), sizes.observation + goal_size)
-    row = jax.ShapeDtypeStruct((config.batch_size, sizes.observation + goal_size), jnp.float32)
+    seen = spec.observation, jax.ShapeDtypeStruct((goal_size,), jnp.float32)
+    pi = controller.make(config, agents.make(cell.config, spec), seen)
+    rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((config.batch_size, *leaf.shape), leaf.dtype), seen)
     flag = jax.ShapeDtypeStruct((config.batch_size,), jnp.float32)
     action = jax.eval_shape(lambda key: pi.explore(key, config.batch_size), jax.random.key(0))
     state = jax.eval_shape(pi.init, jax.random.key(0))
-    batch = MacroBatch(row, action, row, flag, flag)
+    batch = MacroBatch(rows, action, rows, flag, flag)
     return jax.jit(pi.update).lower(state, batch, jax.random.key(0)).cost_analysis()["flops"]
 
 
@@ -185,15 +201,14 @@ def print_cost(grid: list[Cell], config: ControllerConfig) -> None:
     rate, hours, steps, waiting = run.product_rate(), 0.0, 0, 0
     for body in dict.fromkeys(cell.config.env for cell in grid):
         mine = [cell for cell in grid if cell.config.env == body]
-        run.print_cost(list({cell.config.out: cell.config for cell in mine}.values()))
-        env = entry.make_env(body)
-        sizes = Sizes(env.observation_size, env.action_size)
+        env = make_env(body)
+        run.print_cost(list({cell.config.out: cell.config for cell in mine}.values()), env)
         for cell in mine:
             if success_of(cell, config) is not None:
                 continue
             plan = downstream.schedule(config, goals.horizon_of(body, cell.task))
             updates = config.gradient_steps * max(plan.iterations - plan.warmup_iterations, 0)
-            flops = flops_per_update(config, cell, sizes, env.position_size)
+            flops = flops_per_update(config, cell, Spec.of(env), env.position_size)
             hours += updates * flops / (run.REACHED * rate) / 3600
             steps += plan.capacity * plan.macro_length * config.skill_steps
             waiting += 1
@@ -222,10 +237,10 @@ def main() -> None:
     text = markdown(grid, config)
     path = Path(options.out or "runs/experiments") / f"downstream-{options.table}.md"
     path.parent.mkdir(parents=True, exist_ok=True)
-    entry.write_text(path, text + "\n")
+    write_text(path, text + "\n")
     print(text)
     print(f"wrote {path}; command: python -m experiments.downstream {' '.join(sys.argv[1:])}")
 
 
 if __name__ == "__main__":
-    entry.main(main)
+    start.main(main)

@@ -1,7 +1,8 @@
-"""Coverage over steps, mean and spread over seeds, from the metrics.csv of many runs: python -m experiments.draw FOLDER
+"""What runs reach over their steps, mean and spread over seeds: python -m experiments.draw FOLDER
 
 The folder holds <variant>-seed<k>/metrics.csv (as experiments.run makes it, also with seeds side by side) or, to keep
-with the docs, <variant>-seed<k>.csv.
+with the docs, <variant>-seed<k>.csv. Drawn is the environment's headline, which a csv itself names: it is the column
+that a random policy has too.
 """
 
 import csv
@@ -16,20 +17,37 @@ from matplotlib.figure import Figure
 
 from genda_mjx.config import UserError
 
+BESIDE = ("alignment", "upright_share", "mean_distance", "directness")  # columns of the table, where a csv has them
+RANDOM = "random_"  # before the headline's name: a random policy's
+
 
 class Curve(NamedTuple):
+    """The evaluations of one seed."""
+
+    headline: str  # its name
     steps: list[int]
-    coverage: list[int]
-    random: int  # a random policy's coverage
+    values: list[float]  # of the headline
+    random: float  # a random policy's
+    beside: dict[str, list[float]]  # other measures, those of BESIDE that there are
 
 
 def read(path: Path) -> Curve | None:
     """The evaluations in a metrics.csv; None before the first."""
     with path.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["coverage"]]
+        reader = csv.DictReader(file)
+        twins = [name for name in reader.fieldnames or () if RANDOM + name in reader.fieldnames]
+        rows = [row for row in reader if twins and row[twins[0]]]
     if not rows:
         return None
-    return Curve([int(r["step"]) for r in rows], [int(r["coverage"]) for r in rows], int(rows[-1]["random_coverage"]))
+    (headline,) = twins
+    beside = {name: [float(row[name]) for row in rows] for name in BESIDE if rows[0].get(name)}
+    return Curve(
+        headline,
+        [int(row["step"]) for row in rows],
+        [float(row[headline]) for row in rows],
+        float(rows[-1][RANDOM + headline]),
+        beside,
+    )
 
 
 def collect(folder: Path) -> dict[str, list[Curve]]:
@@ -48,48 +66,58 @@ def collect(folder: Path) -> dict[str, list[Curve]]:
 
 
 def common(curves: list[Curve]) -> tuple[np.ndarray, np.ndarray]:
-    """Steps that every seed has reached, and coverage [seeds, steps] there."""
+    """Steps that every seed has reached, and the headline [seeds, steps] there."""
     steps = sorted(set.intersection(*(set(curve.steps) for curve in curves)))
-    return np.array(steps), np.array([[c.coverage[c.steps.index(step)] for step in steps] for c in curves])
+    return np.array(steps), np.array([[c.values[c.steps.index(step)] for step in steps] for c in curves])
+
+
+def beside_at(curves: list[Curve], name: str, step: int) -> str:
+    """The mean of another measure over the seeds at a step; empty where a seed does not have it."""
+    if not all(name in curve.beside for curve in curves):
+        return ""
+    return f"{np.mean([curve.beside[name][curve.steps.index(step)] for curve in curves]):.3g}"
 
 
 def table(found: dict[str, list[Curve]]) -> str:
-    """Coverage at the last step that all seeds of a variant have reached, and over its last three evaluations."""
-    names = ["variant", "seeds", "steps", "bins, mean", "std", "each seed", "last three evaluations", "random policy"]
+    """Measures at the last step that all seeds of a variant have reached, the headline also over its last three."""
+    headline = next(iter(found.values()))[0].headline
+    names = ["variant", "seeds", "steps", f"{headline}, mean", "std", "each seed", "last three evaluations"]
+    names += ["random policy", *(name.replace("_", " ") for name in BESIDE)]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, curves in found.items():
-        steps, coverage = common(curves)
+        steps, values = common(curves)
         if not len(steps):
             continue
-        last, recent, random = coverage[:, -1], coverage[:, -3:].mean(), np.mean([curve.random for curve in curves])
-        lines.append(
-            f"| {name} | {len(curves)} | {steps[-1]:,} | {last.mean():.0f} | {last.std():.0f} | "
-            f"{', '.join(map(str, last))} | {recent:.1f} | {random:.0f} |"
-        )
+        last, recent, random = values[:, -1], values[:, -3:].mean(), np.mean([curve.random for curve in curves])
+        cells = [name, str(len(curves)), f"{steps[-1]:,}", f"{last.mean():.0f}", f"{last.std():.0f}"]
+        cells += [", ".join(f"{value:g}" for value in last), f"{recent:.1f}", f"{random:.0f}"]
+        cells += [beside_at(curves, other, steps[-1]) for other in BESIDE]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def draw(folder: Path, title: str = "", order: list[str] | None = None) -> str:
-    """Writes coverage.png and coverage.md into the folder; returns the table."""
+def draw(folder: Path, title: str = "", order: list[str] | None = None, unit: str = "") -> str:
+    """Writes <headline>.png and <headline>.md into the folder; returns the table. unit: what the headline counts."""
     found = collect(folder)
     if not found:
-        raise UserError(f"no evaluation in {folder} yet: no <variant>-seed<k>/metrics.csv with a coverage in it")
+        raise UserError(f"no evaluation in {folder} yet: no <variant>-seed<k>/metrics.csv with one in it")
     found = {name: found[name] for name in order or sorted(found) if name in found}
+    headline = next(iter(found.values()))[0].headline
     figure = Figure(figsize=(7.8, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     for index, (name, curves) in enumerate(found.items()):
-        steps, coverage = common(curves)
-        mean, spread = coverage.mean(0), coverage.std(0)
+        steps, values = common(curves)
+        mean, spread = values.mean(0), values.std(0)
         axes.plot(steps, mean, color=f"C{index}", marker=".", label=f"{name} ({len(curves)})")
         axes.fill_between(steps, mean - spread, mean + spread, color=f"C{index}", alpha=0.2, linewidth=0)
     random = np.mean([curve.random for curves in found.values() for curve in curves])
     axes.axhline(random, color="grey", linestyle=":", label="random policy")
-    axes.set(title=title or folder.name, xlabel="environment steps", ylabel="bins covered by 48 skills")
+    axes.set(title=title or folder.name, xlabel="environment steps", ylabel=headline + (f" ({unit})" if unit else ""))
     figure.legend(title="variant (seeds)", loc="outside right upper")
-    figure.savefig(folder / "coverage.png", dpi=120)
+    figure.savefig(folder / f"{headline}.png", dpi=120)
     text = table(found)
-    (folder / "coverage.md").write_text(text + "\n")
+    (folder / f"{headline}.md").write_text(text + "\n")
     return text
 
 

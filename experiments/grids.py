@@ -26,7 +26,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         "main figure: coverage of the five methods", ("quadruped", "humanoid", "dog", "fish"), 4, METHODS
     ),
     "components": Experiment(
-        "component ablation: without relabelling, without CIB, without both", ("humanoid", "quadruped"), 4,
+        "component ablation: without relabelling, without CIB, without both",
+        ("humanoid", "quadruped"),
+        4,
         {
             "genda": (),
             "no_relabel": ("--no_relabel",),
@@ -35,21 +37,29 @@ EXPERIMENTS: dict[str, Experiment] = {
         },
     ),
     "utd": Experiment(
-        "update-to-data test: METRA against GenDa", ("humanoid",), 4,
+        "update-to-data test: METRA against GenDa",
+        ("humanoid",),
+        4,
         {f"{algo}_utd{utd}": ("--algo", algo, "--utd", utd) for algo in ("genda", "metra") for utd in UTD},
     ),
     "beta": Experiment(
-        "weight of the uniformity loss", ("humanoid", "quadruped"), 3,
+        "weight of the uniformity loss",
+        ("humanoid", "quadruped"),
+        3,
         {f"beta{beta}": ("--beta", beta) for beta in ("0.1", "0.5", "1.0", "2.0", "4.0")},
     ),
     "relabel": Experiment(
-        "which skill the policy learns a transition with", ("quadruped",), 4,
+        "which skill the policy learns a transition with",
+        ("quadruped",),
+        4,
         {strategy: ("--relabel", strategy) for strategy in ("mix", "roll", "c", "tau", "random")}
         | {"mix_without_roll": ("--keep_threshold", "0")},
     ),
     "mixture": Experiment(
-        "mixture ratio of c-step and whole-episode labels, and threshold of the gate", ("quadruped",), 3,
+        "mixture ratio of c-step and whole-episode labels, and threshold of the gate",
+        ("quadruped",),
+        3,
         {f"ratio{ratio}": ("--mix_ratio", ratio) for ratio in ("0.25", "0.5", "0.75")}
         | {f"threshold{threshold}": ("--keep_threshold", threshold) for threshold in ("0.8", "0.95")},
     ),
-}  # fmt: skip
+}

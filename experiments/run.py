@@ -16,12 +16,18 @@ import jax
 import jax.numpy as jnp
 import tyro
 
+from envs.base import SkillEnv
 from experiments import draw
 from experiments.grids import EXPERIMENTS, Experiment
-from genda_mjx import agents, checkpoint, entry, schedule
+from genda_mjx import agents, schedule
 from genda_mjx import config as configuration
+from genda_mjx.agents import Spec
+from genda_mjx.build import batch_shapes, body_class, make_env
 from genda_mjx.config import Config, UserError
-from genda_mjx.loop import Training
+from genda_mjx.runs import start
+from genda_mjx.runs import train as training
+from genda_mjx.runs.arguments import parse
+from genda_mjx.runs.checkpoint import Checkpoints
 
 REACHED = 0.6  # share of the matrix-product rate that an update gets, `python -m benchmarks.learner`
 
@@ -40,20 +46,14 @@ class Options:
 
 def grid(options: Options, experiment: Experiment, flags: list[str]) -> list[Config]:
     """The config of every run. Seeds vary slowest, so that a grid cut short compares all variants on some seeds."""
-    env, out, count = (
-        options.env or experiment.bodies[0],
-        folder(options, experiment),
-        options.seeds or experiment.seeds,
-    )
-    runs = [(0, count)] if options.together else [(seed, 1) for seed in range(count)]
-    return [
-        configuration.parse(
-            ["--env", env, "--preset", options.preset, *own, *flags, "--seed", str(seed), "--num_seeds", str(number),
-             "--out", str(out / f"{name}-seed{seed}")]
-        )
-        for seed, number in runs
-        for name, own in experiment.variants.items()
-    ]  # fmt: skip
+    out, count = folder(options, experiment), options.seeds or experiment.seeds
+    shared = ["--env", options.env or experiment.bodies[0], "--preset", options.preset]
+    configs = []
+    for seed, number in [(0, count)] if options.together else [(seed, 1) for seed in range(count)]:
+        for name, own in experiment.variants.items():
+            place = ["--seed", str(seed), "--num_seeds", str(number), "--out", str(out / f"{name}-seed{seed}")]
+            configs.append(parse([*shared, *own, *flags, *place]))
+    return configs
 
 
 def folder(options: Options, experiment: Experiment) -> Path:
@@ -67,19 +67,17 @@ def state_of(config: Config, total_steps: int) -> str:
         return "new"
     if not (Path(config.out) / "checkpoints").is_dir():
         return "stopped"
-    checkpoints = checkpoint.Checkpoints(Path(config.out), read_only=True)
+    checkpoints = Checkpoints(Path(config.out), read_only=True)
     steps = checkpoints.steps
     checkpoints.close()
     return "done" if steps and steps[-1] >= total_steps else "stopped"
 
 
-def flops_per_update(config: Config, sizes: agents.Sizes) -> float:
-    """Counted by XLA in one gradient step, without compiling it."""
-    agent = agents.make(config, sizes)
-    row = lambda size: jax.ShapeDtypeStruct((config.batch_size, size), jnp.float32)
-    s, a, z = row(sizes.observation), row(sizes.action), row(config.skill_dim)
+def flops_per_update(config: Config, spec: Spec) -> float:
+    """Counted by XLA in one gradient step, without compiling it (nor tracing the physics, as `build` would)."""
+    agent = agents.make(config, spec)
     state = jax.eval_shape(agent.init, jax.random.key(0))
-    lowered = jax.jit(agent.update).lower(state, agents.Batch(s, a, s, s, s, s, z), jax.random.key(0))
+    lowered = jax.jit(agent.update).lower(state, batch_shapes(config, spec), jax.random.key(0))
     return config.num_seeds * lowered.cost_analysis()["flops"]
 
 
@@ -95,15 +93,15 @@ def product_rate(size: int = 1024, seconds: float = 0.5) -> float:
     return 2 * size**3 * count / (time.monotonic() - start)
 
 
-def print_cost(configs: list[Config]) -> None:
-    """Every run with its state, steps and the time of its updates."""
-    env = entry.make_env(configs[0].env)
-    sizes, rate, total = agents.Sizes(env.observation_size, env.action_size), product_rate(), 0.0
+def print_cost(configs: list[Config], env: SkillEnv | None = None) -> None:
+    """Every run with its state, steps and the time of its updates. env: instead of the body that the configs name."""
+    env = env or make_env(configs[0].env)
+    rate, total = product_rate(), 0.0
     print("| run | state | steps | updates | hours of updates |\n|---|---|---|---|---|")
     for config in configs:
         plan = schedule.derive(config, env.episode_length)
         updates = plan.updates_per_iteration * max(plan.iterations - plan.warmup_iterations, 0)
-        hours = updates * flops_per_update(config, sizes) / (REACHED * rate) / 3600
+        hours = updates * flops_per_update(config, Spec.of(env)) / (REACHED * rate) / 3600
         state = state_of(config, plan.total_steps)
         total += hours * (state != "done")
         print(f"| {Path(config.out).name} | {state} | {plan.total_steps:,} | {updates:,} | {hours:.2f} |")
@@ -113,15 +111,15 @@ def print_cost(configs: list[Config]) -> None:
     )
 
 
-def train(configs: list[Config]) -> None:
-    """Whatever is missing, one run after another."""
-    length = entry.make_env(configs[0].env).episode_length
+def train(configs: list[Config], env: SkillEnv | None = None) -> None:
+    """Whatever is missing, one run after another. env: instead of the body that the configs name."""
+    length = (env or body_class(configs[0].env)).episode_length
     for number, config in enumerate(configs, 1):
         state = state_of(config, schedule.derive(config, length).total_steps)
         print(f"[{number}/{len(configs)}] {config.out}: {state}", flush=True)
         if state == "done":
             continue
-        if not Training(dataclasses.replace(config, resume=state == "stopped"))():
+        if not training.train(dataclasses.replace(config, resume=state == "stopped"), env):
             raise KeyboardInterrupt
 
 
@@ -141,9 +139,10 @@ def main() -> None:
         train(configs)
     out = folder(options, experiment)
     title = f"{experiment.shows} ({configs[0].env})"
-    print(draw.draw(out, title, list(experiment.variants)))
-    print(f"wrote {out}/coverage.png and {out}/coverage.md; command: {' '.join(sys.argv[1:])}")
+    body = body_class(configs[0].env)
+    print(draw.draw(out, title, list(experiment.variants), body.unit))
+    print(f"wrote {out}/{body.headline}.png and .md; command: python -m experiments.run {' '.join(sys.argv[1:])}")
 
 
 if __name__ == "__main__":
-    entry.main(main)
+    start.main(main)

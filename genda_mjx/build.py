@@ -2,12 +2,14 @@
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 import envs
 from envs.base import SkillEnv
 from genda_mjx import agents, devices, program, schedule
-from genda_mjx.agents import Agent, Spec
+from genda_mjx.agents import Agent, Batch, Spec
 from genda_mjx.config import Config, UserError
 from genda_mjx.program import Program
 from genda_mjx.schedule import Schedule
@@ -25,19 +27,32 @@ class Built(NamedTuple):
     program: Program
 
 
-def build(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None) -> Built:
-    """The parts of a run. `env`: instead of the body that the config names; `mesh`: instead of its devices.
-
-    What can be wrong with a config is found before the body is built, which takes the dog 13 s.
-    """
+def check(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None) -> tuple[Mesh, Schedule]:
+    """Devices and schedule: all that can be wrong with a config is found here, before the body is built, which takes
+    the dog 13 s."""
     agents.options_class(config.algo)
     mesh = mesh or devices.make_mesh(config.num_devices)
-    length = env.episode_length if env is not None else body_class(config.env).episode_length
-    plan = schedule.derive(config, length, mesh.size)
+    return mesh, schedule.derive(config, (env or body_class(config.env)).episode_length, mesh.size)
+
+
+def build(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None) -> Built:
+    """The parts of a run. `env`: instead of the body that the config names; `mesh`: instead of its devices."""
+    mesh, plan = check(config, env, mesh)
     env = env or make_env(config.env)
     spec = Spec.of(env)
     agent = agents.make(config, spec)
     return Built(config, env, spec, agent, plan, mesh, program.make(program.Parts(config, plan, env, agent), mesh))
+
+
+def batch_shapes(config: Config, spec: Spec) -> Batch:
+    """Of what an agent learns from."""
+
+    def rows(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((config.batch_size, *leaf.shape), leaf.dtype)
+
+    s = jax.tree.map(rows, spec.observation)
+    a, z = (rows(jax.ShapeDtypeStruct((size,), jnp.float32)) for size in (spec.action, config.skill_dim))
+    return Batch(s, a, s, s, s, s, z)
 
 
 def body_class(name: str) -> type[envs.Body]:

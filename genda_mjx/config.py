@@ -7,8 +7,6 @@ C ring capacity (episodes), d skill dimension.
 import dataclasses
 import json
 import math
-import sys
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -180,102 +178,6 @@ def preset(env: str, name: str, algo: str = "genda", **chosen: Any) -> Config:
         values |= ACCELERATOR
     known = start.flat()  # presets name options of several agents
     return start.replace(env=env, preset=name, **{name: value for name, value in values.items() if name in known})
-
-
-def run_folder(config: Config) -> Path:
-    return Path(config.out or f"runs/{config.env}" + (f"_{config.algo}" if config.algo != "genda" else ""))
-
-
-def parse(arguments: list[str] | None = None) -> Config:
-    """Command line -> Config. Parsed twice: the first pass finds the defaults to start from (a preset, or the stored
-    run when resuming), the second lets every flag the user gave win over them."""
-    given = sys.argv[1:] if arguments is None else arguments
-    flags = [word for word in given if word not in ("-h", "--help")]  # help comes last, with the agent's own options
-    algo = _parse_over(Config(), flags, partly=True)[0].algo
-    first, unknown = _parse_over(Config().replace(algo=algo), flags, partly=True)
-    refuse_others(first.algo, unknown)
-    if first.resume:
-        stored = run_folder(first) / "config.json"
-        if not stored.exists():
-            raise UserError(f"nothing to resume in {run_folder(first)}: no config.json; start it without --resume")
-        base = read_config(stored.parent)
-        refuse_others(base.algo, unknown)
-    else:
-        base = preset(first.env, first.preset, first.algo, **dataclasses.asdict(first.agent))
-    config, _ = _parse_over(base, given)
-    return dataclasses.replace(config, out=str(run_folder(first)))
-
-
-def refuse_others(algo: str, unknown: list[str]) -> None:
-    """An option of another agent is a mistake with a name; any other unknown flag is left to the parser."""
-    from genda_mjx import agents  # it imports this module
-
-    for flag in unknown:
-        name = flag.removeprefix("--").replace("-", "_").split("=")[0]
-        owners = [agent for agent in agents.AGENTS if hasattr(agents.options_class(agent)(), name)]
-        if flag.startswith("--") and owners:
-            raise UserError(f"--{name} is an option of {' and '.join(owners)}, not of {algo}: drop it")
-
-
-def _parse_over(base: Config, arguments: list[str], partly: bool = False) -> tuple[Config, list[str]]:
-    """Flags over `base`, and with `partly` those that it does not know.
-
-    Switches are parsed as off and joined afterwards: tyro would rename one that is already on.
-    """
-    switches = [name for name, value in base.flat().items() if isinstance(value, bool)]
-    off = base.replace(**dict.fromkeys(switches, False))
-    flags = Annotated[Config, tyro.conf.FlagCreatePairsOff]
-    if partly:
-        found, unknown = tyro.cli(flags, args=arguments, default=off, return_unknown_args=True)
-    else:
-        found, unknown = tyro.cli(flags, args=arguments, default=off), []
-    given = found.flat()
-    return found.replace(**{name: base.flat()[name] or given[name] for name in switches}), unknown
-
-
-def seed_folder(config: Config, run: Path, member: int) -> Path:
-    """Where the metrics, evaluations and plots of the member-th seed go: the run itself if it is the only one."""
-    return run if config.num_seeds == 1 else run / f"seed_{config.seed + member}"
-
-
-def locate(folder: Path) -> tuple[Path, int]:
-    """(run, member) of a run folder, or of one seed's folder in a run of several."""
-    if folder.name.startswith("seed_") and not (folder / "config.json").exists() and folder.is_dir():
-        config = read_config(folder.parent)
-        members = [seed_folder(config, folder.parent, k) for k in range(config.num_seeds)]
-        if folder in members:
-            return folder.parent, members.index(folder)
-    config = read_config(folder)
-    if config.num_seeds > 1:
-        names = ", ".join(str(seed_folder(config, folder, k)) for k in range(config.num_seeds))
-        raise UserError(f"{folder} holds {config.num_seeds} seeds; choose one of {names}")
-    return folder, 0
-
-
-def without_start(config: Config) -> Config:
-    """What is stored with a run."""
-    return dataclasses.replace(config, **{name: getattr(Config, name) for name in OF_A_START})
-
-
-def read_config(run: Path) -> Config:
-    """The config that a run folder was made with."""
-    path = run / "config.json"
-    if not path.exists():
-        raise UserError(f"{run} is not a run folder: it has no config.json")
-    try:
-        return Config.from_json(path.read_text())
-    except (json.JSONDecodeError, TypeError) as error:
-        raise UserError(f"{path} is damaged ({error}); restore it or start a new run") from error
-
-
-def differences(stored: Config, asked: Config) -> list[str]:
-    """What stops `asked` from continuing `stored`, one line a field."""
-    old, new = stored.flat(), asked.flat()
-    return [
-        f"{name} is {old[name]!r} in the run, {new.get(name)!r} asked"
-        for name in old
-        if name not in RESUMABLE and old[name] != new.get(name)
-    ]
 
 
 def validate(config: Config) -> None:

@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from trainer_helpers import Walk, tiny
 
-from genda_mjx import controller, downstream
 from genda_mjx.agents import Agent, AgentState
 from genda_mjx.agents.skills import SkillSpace
+from genda_mjx.downstream import controller
+from genda_mjx.downstream import program as downstream
 
 COMPASS = 8  # skills in the list
 CACHE = Path(__file__).parent.parent / ".cache" / "jax"  # of compiled programs, as in conftest

@@ -2,8 +2,9 @@
 
 from trainer_helpers import Walk
 
-from genda_mjx import config, entry, loop
+from genda_mjx.runs.arguments import parse
+from genda_mjx.runs.start import main
+from genda_mjx.runs.train import train
 
 if __name__ == "__main__":
-    loop.make_env = lambda name: Walk()
-    entry.main(lambda: loop.Training(config.parse())())
+    main(lambda: train(parse(), Walk()))

@@ -10,9 +10,11 @@ import pytest
 from plain_networks import ACTION, BATCH, OBS, critic, critics, gaussian, make_batch, mlp, pi
 from trainer_helpers import Walk, build, tiny, vector_spec
 
-from genda_mjx import agents, checkpoint, loop, networks
-from genda_mjx import config as configuration
+from genda_mjx import agents, networks
 from genda_mjx.agents import cic, csf, diayn, skills
+from genda_mjx.runs.arguments import parse
+from genda_mjx.runs.checkpoint import Checkpoints, split
+from genda_mjx.runs.train import train
 
 RNG = np.random.default_rng(0)
 B, D = 7, 3
@@ -47,10 +49,10 @@ def test_priors():
 @pytest.mark.parametrize(("algo", "dim", "alpha"), [("diayn", 50, 0.1), ("cic", 64, 0.01)])
 def test_presets_win_over_those_of_the_body(algo, dim, alpha):
     for env in ("fish", "point"):
-        config = configuration.parse(["--env", env, "--algo", algo, "--preset", "small"])
+        config = parse(["--env", env, "--algo", algo, "--preset", "small"])
         assert (config.skill_dim, config.initial_alpha) == (dim, alpha)
-    assert configuration.parse(["--env", "fish", "--algo", algo, "--skill_dim", "5"]).skill_dim == 5
-    assert configuration.parse(["--env", "fish", "--algo", "csf"]).skill_dim == 3
+    assert parse(["--env", "fish", "--algo", algo, "--skill_dim", "5"]).skill_dim == 5
+    assert parse(["--env", "fish", "--algo", "csf"]).skill_dim == 3
 
 
 # Losses
@@ -314,7 +316,7 @@ def test_failed_episodes_stay_out_and_resume_is_exact(algo, tmp_path):
     built = build(config, Poisoned(fragile=True))
     agent, program = built.agent, built.program
     state, _ = program.run(program.init(jax.random.key(3)), np.int32(2))
-    checkpoints = checkpoint.Checkpoints(tmp_path)
+    checkpoints = Checkpoints(tmp_path)
     checkpoints.save(80, state, config)
     straight, metrics = program.run(state, np.int32(3))
     resumed, again = program.run(checkpoints.load(80, jax.eval_shape(program.init, jax.random.key(0))), np.int32(3))
@@ -323,7 +325,7 @@ def test_failed_episodes_stay_out_and_resume_is_exact(algo, tmp_path):
     assert 0 < int(straight.ring.rejected.sum()) < 20 and np.isnan(straight.ring.episodes.observations).any()
     for name, values in metrics.items():
         assert np.isfinite(values).all(), name
-    arrays = lambda state: jax.tree.leaves(jax.device_get(checkpoint.split(state)))
+    arrays = lambda state: jax.tree.leaves(jax.device_get(split(state)))
     for one, other in zip(arrays(straight), arrays(resumed), strict=True):
         np.testing.assert_array_equal(one, other)
     jax.tree.map(np.testing.assert_array_equal, metrics, again)
@@ -343,8 +345,8 @@ def test_failed_episodes_stay_out_and_resume_is_exact(algo, tmp_path):
 
 def learn(folder, algo: str) -> list[dict[str, float]]:
     """Rows of `train.py --env point --preset small --algo ...` after its warm-up."""
-    config = configuration.parse(["--env", "point", "--preset", "small", "--algo", algo, "--out", str(folder)])
-    loop.Training(config)()
+    config = parse(["--env", "point", "--preset", "small", "--algo", algo, "--out", str(folder)])
+    train(config)
     rows = list(csv.DictReader((folder / "metrics.csv").open()))
     return [{name: float(value) for name, value in row.items() if value} for row in rows if row["alpha"]]
 

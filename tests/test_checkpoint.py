@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -16,13 +17,18 @@ import numpy as np
 import pytest
 from trainer_helpers import Walk, build, tiny
 
-from genda_mjx import checkpoint, loop
-from genda_mjx.config import UserError, read_config
+from genda_mjx.build import make_env
+from genda_mjx.config import UserError
+from genda_mjx.runs import checkpoint
+from genda_mjx.runs.folder import read_config
+from genda_mjx.runs.train import train
 
 ROOT = Path(__file__).parent.parent
-SMALL = ["--env", "point", "--hidden", "16", "--cib_dim", "4", "--batch_size", "8", "--utd", "0.02", "--num_envs", "2",
-         "--warmup_episodes", "2", "--buffer_size", "2000", "--eval_episodes", "4", "--checkpoint_every", "400",
-         "--eval_every", "1200", "--total_steps", "3200"]  # fmt: skip
+CACHE = ROOT / ".cache" / "jax"  # of compiled programs, as in conftest
+SMALL = (
+    "--env point --hidden 16 --cib_dim 4 --batch_size 8 --utd 0.02 --num_envs 2 --warmup_episodes 2 --buffer_size 2000 "
+    f"--eval_episodes 4 --checkpoint_every 400 --eval_every 1200 --total_steps 3200 --compile_cache {CACHE}"
+).split()
 
 
 def train_command(out: Path, *arguments: str) -> list[str]:
@@ -32,12 +38,7 @@ def train_command(out: Path, *arguments: str) -> list[str]:
 def final_state(run: Path, env=None):
     """All arrays of the newest checkpoint."""
     config = read_config(run)
-    if env is None:
-        from genda_mjx.entry import make_env
-
-        env = make_env(config.env)
-    _, _, program = build(config, env)
-    abstract = jax.eval_shape(program.init, jax.random.key(0))
+    abstract = build(config, env or make_env(config.env)).program.abstract
     checkpoints = checkpoint.Checkpoints(run, read_only=True)
     state = checkpoints.load(None, abstract)
     checkpoints.close()
@@ -51,13 +52,12 @@ def assert_same_run(one: Path, other: Path, env=None) -> None:
 
 
 @pytest.fixture
-def toy(monkeypatch, tmp_path):
+def toy(tmp_path):
     """Training on the toy env: toy(name, **changes) runs it and returns the folder."""
-    monkeypatch.setattr(loop, "make_env", lambda name: Walk(fragile=True))
 
-    def run(name: str, **changes) -> Path:
+    def run(name: str, env=None, **changes) -> Path:
         folder = tmp_path / name
-        loop.Training(tiny(out=str(folder), **changes))()
+        train(tiny(out=str(folder), **changes), env or Walk(fragile=True))
         return folder
 
     return run
@@ -105,7 +105,7 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_refusals_say_what_differs_and_touch_nothing(toy, monkeypatch):
+def test_refusals_say_what_differs_and_touch_nothing(toy):
     run = toy("run", total_steps=80)
     before = snapshot(run)
     with pytest.raises(UserError, match="hidden is 16 in the run, 17 asked; skill_dim is 2 in the run, 3 asked"):
@@ -114,11 +114,10 @@ def test_refusals_say_what_differs_and_touch_nothing(toy, monkeypatch):
         toy("run")
     with pytest.raises(UserError, match="already at step 80"):
         toy("run", resume=True, total_steps=80)
-    monkeypatch.setattr(loop, "make_env", lambda name: Walk(episode_length=20))  # the code changed, not the flags
     with pytest.raises(
         UserError, match=r"observations: float32\[4, 4, 11, 3\] stored, float32\[2, 4, 21, 3\] expected"
     ):
-        toy("run", resume=True)
+        toy("run", env=Walk(episode_length=20), resume=True)  # the code changed, not the flags
     assert snapshot(run) == before
 
 
@@ -138,22 +137,21 @@ def test_damaged_checkpoint_is_reported_and_an_older_one_still_works(toy, tmp_pa
         else:
             (newest / "learner" / "manifest.ocdbt").unlink()
         before = snapshot(hurt)
-        with pytest.raises(UserError, match=r"160 is damaged.*continue from step 80"):
+        with pytest.raises(UserError, match=r"160 is damaged; move the damaged one away to continue from step 80$"):
             toy(hurt.name, resume=True, total_steps=200, checkpoint_every=80)
         assert snapshot(hurt) == before
     shutil.rmtree(newest)
     toy(hurt.name, resume=True, total_steps=200, checkpoint_every=80)
 
 
-def test_all_episodes_failing_ends_the_run_with_a_reason(toy, monkeypatch):
+def test_all_episodes_failing_ends_the_run_with_a_reason(toy):
     class Broken(Walk):
         def step(self, state, action):
             after = super().step(state, action)
             return after.replace(info={**after.info, "failed": jax.numpy.ones((), bool)})
 
-    monkeypatch.setattr(loop, "make_env", lambda name: Broken())
     with pytest.raises(UserError, match="failed in every episode"):
-        toy("run")
+        toy("run", env=Broken())
 
 
 def test_metadata_tells_where_a_checkpoint_comes_from(toy):
@@ -168,9 +166,9 @@ def test_metadata_tells_where_a_checkpoint_comes_from(toy):
 def test_replay_is_not_read_for_the_agent(toy):
     run = toy("run", total_steps=80)
     shutil.rmtree(run / "checkpoints" / "80" / "replay")
-    _, _, program = build(read_config(run), Walk())
+    abstract = build(read_config(run), Walk()).program.abstract
     checkpoints = checkpoint.Checkpoints(run, read_only=True)
-    agent = checkpoints.load_agent(None, jax.eval_shape(program.init, jax.random.key(0)))
+    agent = checkpoints.load_agent(None, abstract)
     assert int(agent.updates) == 4
     checkpoints.close()
 
@@ -228,6 +226,36 @@ def test_signal_saves_and_exits_cleanly(tmp_path, number):
     assert process.returncode == 0 and "continue with: python train.py --resume" in output
     rows = metrics.read_text().count("\n") - 1
     assert [path.name for path in (run / "checkpoints").iterdir()] == [str(400 * rows)]
+
+
+def test_checkpoint_that_cannot_be_written_ends_the_run_at_once(tmp_path):
+    """A file size limit, as a full disk: one line, the older checkpoint stays, nobody has to kill the process."""
+    run = tmp_path / "run"
+    started = [word if word != "3200" else "400" for word in train_command(run, *SMALL)]
+    subprocess.run(started, check=True, capture_output=True, timeout=300)
+    before = snapshot(run / "checkpoints")
+    limited = train_command(run, "--total_steps", "1200", "--resume")
+    failed = subprocess.run(
+        ["bash", "-c", 'ulimit -f 8 && exec "$@"', "limited", *limited], capture_output=True, text=True, timeout=300
+    )
+    assert failed.returncode == 1 and failed.stderr.count("\n") == 1, failed.stderr[-3000:]
+    assert re.match(r"error: cannot write checkpoint .*/800 \(File too large\).*step 400 is kept", failed.stderr)
+    assert snapshot(run / "checkpoints") == before
+    subprocess.run(limited, check=True, capture_output=True, timeout=300)
+    assert (run / "checkpoints" / "1200").is_dir()
+
+
+def test_reason_of_the_operating_system():
+    deep = ValueError("OUT_OF_RANGE: Failed to write 9 bytes to file 4: No space left on device [os_error_code='28']")
+    assert checkpoint.system_reason(deep) == "No space left on device"
+    try:
+        try:
+            raise OSError(27, "File too large")
+        except OSError as error:
+            raise RuntimeError("save failed") from error
+    except RuntimeError as error:
+        assert checkpoint.system_reason(error) == "File too large"
+    assert checkpoint.system_reason(ValueError("?")) == "the file system refuses it"
 
 
 def test_config_of_a_finished_run_is_not_a_resume(toy):

@@ -7,16 +7,18 @@ import pytest
 from genda_mjx import agents, schedule
 from genda_mjx import config as c
 from genda_mjx.config import Config, UserError
+from genda_mjx.runs.arguments import parse
+from genda_mjx.runs.folder import differences, without_start
 
 
 def test_both_spellings_reach_the_same_field():
-    assert c.parse(["--num_envs", "7"]) == c.parse(["--num-envs", "7"])
-    assert c.parse(["--no_cib"]).agent.no_cib and c.parse(["--no-cib"]).agent.no_cib
+    assert parse(["--num_envs", "7"]) == parse(["--num-envs", "7"])
+    assert parse(["--no_cib"]).agent.no_cib and parse(["--no-cib"]).agent.no_cib
 
 
 def test_paper_defaults_of_every_body():
     for env, skill, cib in (("quadruped", 2, 256), ("humanoid", 2, 256), ("fish", 3, 256), ("dog", 2, 512)):
-        got = c.parse(["--env", env])
+        got = parse(["--env", env])
         assert (got.skill_dim, got.agent.cib_dim, got.hidden, got.batch_size, got.utd) == (skill, cib, 1024, 256, 0.5)
         assert (got.num_envs, got.buffer_size, got.agent.initial_lambda, got.learning_rate) == (
             2,
@@ -27,22 +29,22 @@ def test_paper_defaults_of_every_body():
 
 
 def test_flags_win_over_presets_wherever_they_stand():
-    small = c.parse(["--preset", "small", "--env", "fish"])
+    small = parse(["--preset", "small", "--env", "fish"])
     assert (small.hidden, small.skill_dim) == (256, 3)
     for order in (["--hidden", "77", "--preset", "small"], ["--preset", "small", "--hidden", "77"]):
-        assert c.parse(["--env", "fish", *order]) == dataclasses.replace(small, hidden=77)
+        assert parse(["--env", "fish", *order]) == dataclasses.replace(small, hidden=77)
     # A flag that repeats the paper's value is still the user's word against the preset.
-    assert c.parse(["--preset", "small", "--hidden", "1024"]).hidden == 1024
+    assert parse(["--preset", "small", "--hidden", "1024"]).hidden == 1024
 
 
 def test_a_list_of_skills_is_longer_than_a_direction():
-    assert c.parse(["--algo", "metra", "--discrete"]).skill_dim == 16
-    assert c.parse(["--algo", "metra", "--discrete", "--skill_dim", "24"]).skill_dim == 24
-    assert c.parse(["--algo", "metra"]).skill_dim == 2
+    assert parse(["--algo", "metra", "--discrete"]).skill_dim == 16
+    assert parse(["--algo", "metra", "--discrete", "--skill_dim", "24"]).skill_dim == 24
+    assert parse(["--algo", "metra"]).skill_dim == 2
 
 
 def test_json_round_trip_and_unknown_field():
-    original = c.parse(["--env", "dog", "--preset", "small", "--beta", "0.25", "--no_relabel"])
+    original = parse(["--env", "dog", "--preset", "small", "--beta", "0.25", "--no_relabel"])
     assert Config.from_json(original.to_json()) == original
     with pytest.raises(UserError, match="colour"):
         Config.from_json('{"algo": "genda", "colour": 1}')
@@ -58,18 +60,18 @@ def test_presets_name_real_fields():
 
 
 def test_resume_starts_from_the_stored_config(tmp_path):
-    stored = c.parse(["--env", "fish", "--hidden", "33", "--no_cib", "--out", str(tmp_path)])
+    stored = parse(["--env", "fish", "--hidden", "33", "--no_cib", "--out", str(tmp_path)])
     (tmp_path / "config.json").write_text(stored.to_json())
-    resumed = c.parse(["--resume", "--out", str(tmp_path), "--total_steps", "123456"])
+    resumed = parse(["--resume", "--out", str(tmp_path), "--total_steps", "123456"])
     assert resumed == dataclasses.replace(stored, resume=True, total_steps=123456)
-    assert c.differences(stored, resumed) == []
-    other = c.parse(["--resume", "--out", str(tmp_path), "--env", "dog", "--hidden", "34", "--no_cib"])
-    assert c.differences(stored, other) == [
+    assert differences(stored, resumed) == []
+    other = parse(["--resume", "--out", str(tmp_path), "--env", "dog", "--hidden", "34", "--no_cib"])
+    assert differences(stored, other) == [
         "env is 'fish' in the run, 'dog' asked",
         "hidden is 33 in the run, 34 asked",
     ]
     with pytest.raises(UserError, match="nothing to resume"):
-        c.parse(["--resume", "--out", str(tmp_path / "none")])
+        parse(["--resume", "--out", str(tmp_path / "none")])
 
 
 @pytest.mark.parametrize(
@@ -96,7 +98,7 @@ def test_out_of_range_values_name_their_flag(change):
 )
 def test_an_option_of_another_agent_is_refused(arguments, words):
     with pytest.raises(UserError, match=words):
-        c.parse(arguments)
+        parse(arguments)
 
 
 def test_another_agent_starts_with_its_own_options():
@@ -124,9 +126,9 @@ def test_schedule_of_thousands_of_envs():
 
 
 def test_what_belongs_to_a_start_is_not_stored():
-    config = c.parse(["--num_devices", "2", "--coordinator", "a:1", "--num_processes", "2", "--process_id", "0"])
-    stored = c.without_start(config)
-    assert stored == c.parse([]) and c.differences(stored, config) == []
+    config = parse(["--num_devices", "2", "--coordinator", "a:1", "--num_processes", "2", "--process_id", "0"])
+    stored = without_start(config)
+    assert stored == parse([]) and differences(stored, config) == []
 
 
 def test_schedule_rounds_to_whole_iterations():

@@ -26,9 +26,11 @@ def test_four_devices():
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
 
 
-TINY = ["--env", "point", "--algo", "diayn", "--skill_dim", "4", "--hidden", "16", "--batch_size", "16", "--utd", "0.1",
-        "--num_envs", "8", "--cohorts", "2", "--warmup_episodes", "4", "--buffer_size", "400", "--eval_episodes", "6",
-        "--eval_every", "0", "--checkpoint_every", "0", "--learning_rate", "1e-3"]  # fmt: skip
+TINY = [
+    *("--env=point", "--algo=diayn", "--skill_dim=4", "--hidden=16", "--batch_size=16", "--utd=0.1", "--num_envs=8"),
+    *("--cohorts=2", "--warmup_episodes=4", "--buffer_size=400", "--eval_episodes=6", "--eval_every=0"),
+    *("--checkpoint_every=0", "--learning_rate=1e-3"),
+]
 
 
 class Member:
@@ -118,20 +120,17 @@ def free_job() -> int:
 def test_two_tasks_under_slurm(nodes, gpus):
     """Found by Slurm's variables alone. One task a node has all its GPUs, of several on a node each has its own."""
     code = (
-        "import jax; from genda_mjx import processes; from genda_mjx.config import Config; processes.start(Config())\n"
+        "import jax; from genda_mjx.config import Config; from genda_mjx.runs import processes\n"
+        "processes.start(Config())\n"
         "print(jax.process_index(), jax.device_count(), jax.config.values['jax_cuda_visible_devices'])"
     )
-    job = str(free_job())
-    tasks = [
-        subprocess.Popen(
-            [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env=with_devices(2) | {
-                "SLURM_JOB_ID": job, "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2", "SLURM_PROCID": str(i),
-                "SLURM_LOCALID": str(0 if nodes == 2 else i), "SLURM_STEP_NUM_NODES": str(nodes),
-            },
-        )
-        for i in range(2)
-    ]  # fmt: skip
+    job, tasks = str(free_job()), []
+    for i in range(2):
+        slurm = {"JOB_ID": job, "STEP_NODELIST": "localhost", "NTASKS": "2", "PROCID": str(i)}
+        slurm |= {"LOCALID": str(0 if nodes == 2 else i), "STEP_NUM_NODES": str(nodes)}
+        environment = with_devices(2) | {f"SLURM_{name}": value for name, value in slurm.items()}
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        tasks.append(subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, env=environment, **pipes))
     for i, task in enumerate(tasks):
         output, errors = task.communicate(timeout=120)
         assert task.returncode == 0, errors[-3000:]

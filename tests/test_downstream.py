@@ -12,11 +12,13 @@ from goal_helpers import QUICK, ToyTask, perfect_skills, vector
 from trainer_helpers import Walk
 
 from envs.tasks import goals
-from genda_mjx import controller, downstream, replay
+from genda_mjx import replay
 from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import UserError
-from genda_mjx.controller import MacroBatch
-from genda_mjx.downstream import MacroEpisode
+from genda_mjx.downstream import controller
+from genda_mjx.downstream import program as downstream
+from genda_mjx.downstream.controller import MacroBatch
+from genda_mjx.downstream.program import MacroEpisode
 
 # Distance to the goal after 0..8 env steps; radius 1, two steps a skill, so four skills an episode.
 TRACKS = {

@@ -1,18 +1,23 @@
 """Grids of runs: every variant is a valid command, what is done is kept, what was stopped goes on."""
 
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 from trainer_helpers import Walk
 
 from experiments import draw, run
 from experiments.grids import EXPERIMENTS, Experiment
-from genda_mjx import agents, entry, loop
+from genda_mjx import agents
 from genda_mjx import config as configuration
 from genda_mjx.config import UserError
 
-TINY_FLAGS = ["--hidden", "16", "--cib_dim", "4", "--num_envs", "4", "--batch_size", "8", "--utd", "0.1",
-              "--buffer_size", "160", "--warmup_episodes", "4", "--eval_episodes", "6", "--eval_every", "40",
-              "--checkpoint_every", "40", "--compile_cache", ""]  # fmt: skip
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
+TINY_FLAGS = [
+    *("--hidden=16", "--cib_dim=4", "--num_envs=4", "--batch_size=8", "--utd=0.1", "--buffer_size=160"),
+    *("--warmup_episodes=4", "--eval_episodes=6", "--eval_every=40", "--checkpoint_every=40", "--compile_cache="),
+]
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
@@ -30,25 +35,27 @@ def test_every_variant_is_a_run_that_train_accepts(name, tmp_path):
     assert together == 3
 
 
-def test_grid_trains_what_is_missing(tmp_path, monkeypatch, capsys):
-    for module in (loop, entry):
-        monkeypatch.setattr(module, "make_env", lambda name: Walk())
+def test_grid_trains_what_is_missing(tmp_path, capsys):
     experiment = Experiment("toy", ("point",), 1, {"a": (), "b": ("--no_cib",)})
-    configs = lambda steps: run.grid(
-        run.Options("toy", out=str(tmp_path)), experiment, [*TINY_FLAGS, "--total_steps", steps]
-    )
-    run.train(configs("80")[:1])
-    run.train(configs("120"))
+
+    def configs(steps: str) -> list[configuration.Config]:
+        return run.grid(run.Options("toy", out=str(tmp_path)), experiment, [*TINY_FLAGS, "--total_steps", steps])
+
+    run.train(configs("80")[:1], Walk())
+    run.train(configs("120"), Walk())
     said = capsys.readouterr().out
     assert "[1/2]" in said and said.count(": stopped") == 1 and said.count(": new") == 2
     written = (tmp_path / "a-seed0" / "metrics.csv").read_text()
-    run.train(configs("120"))
+    run.train(configs("120"), Walk())
     assert capsys.readouterr().out.count(": done") == 2
     assert (tmp_path / "a-seed0" / "metrics.csv").read_text() == written
-    run.print_cost(configs("120"))
+    run.print_cost(configs("120"), Walk())
     assert "2 runs, about 0.0 hours" in capsys.readouterr().out
-    text = draw.draw(tmp_path, "toy", ["a", "b"])
+    text = draw.draw(tmp_path, "toy", ["a", "b"], "bins")
     assert text.count("| 120 |") == 2 and (tmp_path / "coverage.png").stat().st_size > 1000
+    header, _, row, _ = ([cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines())
+    found = dict(zip(header, row, strict=True))
+    assert found["upright share"] == "" and -1 <= float(found["alignment"]) <= 1 and float(found["mean distance"]) > 0
 
 
 def test_table_is_mean_and_spread_at_the_last_common_step(tmp_path):
@@ -64,7 +71,24 @@ def test_table_is_mean_and_spread_at_the_last_common_step(tmp_path):
     steps, coverage = draw.common(found["genda"])
     np.testing.assert_array_equal(steps, [100, 200])
     np.testing.assert_array_equal(coverage, [[10, 20], [12, 30]])
-    assert "| genda | 2 | 200 | 25 | 5 | 20, 30 | 18.0 | 5 |" in draw.table(found)
-    assert "| metra | 1 | 100 | 7 | 0 | 7 | 7.0 | 5 |" in draw.table(found)
+    assert "| genda | 2 | 200 | 25 | 5 | 20, 30 | 18.0 | 5 |  |  |  |  |" in draw.table(found)  # files without others
+    assert "| metra | 1 | 100 | 7 | 0 | 7 | 7.0 | 5 |  |  |  |  |" in draw.table(found)
     with pytest.raises(UserError, match="no evaluation"):
         draw.draw(tmp_path / "metra-seed0" / "seed_4")
+
+
+def test_headline_and_other_measures_are_named_by_the_csv(tmp_path):
+    header = "step,tasks_done,random_tasks_done,loss,alignment,upright_share,directness"
+    (tmp_path / "genda-seed0.csv").write_text(f"{header}\n10,3,1,0.5,0.25,1.0,0.5\n20,,,0.5,,,\n30,5,1,0.5,0.75,0.5,1")
+    text = draw.draw(tmp_path)
+    assert "| tasks_done, mean |" in text and "| 30 | 5 | 0 | 5 | 4.0 | 1 | 0.75 | 0.5 |  | 1 |" in text
+    assert {path.name for path in tmp_path.iterdir()} == {"genda-seed0.csv", "tasks_done.png", "tasks_done.md"}
+
+
+@pytest.mark.parametrize("name", sorted({path.parent.name for path in RESULTS.glob("*/*-seed*.csv")}))
+def test_results_in_the_docs_still_draw(tmp_path, name):
+    shutil.copytree(RESULTS / name, tmp_path / name)
+    text = draw.draw(tmp_path / name)
+    (kept,) = (RESULTS / name).glob("*.md")
+    numbers = [line.split("|")[1:9] for line in kept.read_text().splitlines()[2:]]
+    assert [line.split("|")[1:9] for line in text.splitlines()[2:]] == numbers

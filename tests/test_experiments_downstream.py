@@ -6,8 +6,8 @@ import pytest
 
 from experiments import downstream
 from experiments.downstream import Options
-from genda_mjx import controller
 from genda_mjx.config import UserError
+from genda_mjx.downstream import controller
 
 SMALL = controller.PRESETS["small"]
 
@@ -25,7 +25,7 @@ def test_grid_is_bodies_by_seeds_by_variants_by_tasks():
         Path("runs/experiments/methods-point") / f"{name}-seed0" for name in ("csf", "metra", "genda")
     ]
     ablation = grid(Options("methods", envs=("point",), seeds=1, variants=("genda", "no_cib"), tasks=("rs_rg",)))
-    assert [(cell.variant, cell.config.no_cib, cell.task) for cell in ablation] == [
+    assert [(cell.variant, cell.config.agent.no_cib, cell.task) for cell in ablation] == [
         ("genda", False, "rs_rg"),
         ("no_cib", True, "rs_rg"),
     ]
@@ -46,7 +46,7 @@ def test_two_checkpoints_of_one_run_are_compared(monkeypatch, tmp_path):
         def close(self):
             pass
 
-    monkeypatch.setattr(downstream.checkpoint, "Checkpoints", Stored)
+    monkeypatch.setattr(downstream, "Checkpoints", Stored)
     (tmp_path / "point" / "genda-seed0" / "checkpoints").mkdir(parents=True)
     assert (downstream.step_of(early), downstream.step_of(late)) == (11_200, 49_600)
 

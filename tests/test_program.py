@@ -110,7 +110,7 @@ RSS = """
 import sys, tempfile
 from pathlib import Path
 import jax, numpy as np
-from genda_mjx.checkpoint import Checkpoints
+from genda_mjx.runs.checkpoint import Checkpoints
 from trainer_helpers import Walk, build, tiny
 config = tiny(buffer_size=int(sys.argv[1]), total_steps=10_000, utd=0.005, no_cib=True)
 program = build(config, Walk(episode_length=200)).program

@@ -8,10 +8,14 @@ import types
 import matplotlib.image
 import numpy as np
 import pytest
-from trainer_helpers import tiny
+from matplotlib.colors import hsv_to_rgb
+from trainer_helpers import Walk, tiny
 
-from genda_mjx import plots
-from genda_mjx.report import Loggers, MetricsCsv, Progress, duration
+from genda_mjx.agents.skills import SkillSpace
+from genda_mjx.runs import plots
+from genda_mjx.runs.loggers import Loggers, wandb_id
+from genda_mjx.runs.report import MetricsCsv, Progress, duration, headline_text, rounded
+from genda_mjx.runs.train import offset_hint
 
 
 class Terminal(io.StringIO):
@@ -72,6 +76,29 @@ def test_csv_leaves_missing_numbers_empty_and_keeps_floats_exact(tmp_path):
     assert (tmp_path / "m.csv").read_text().split() == ["step"]
 
 
+def test_words_of_an_evaluation():
+    found = {"coverage": 1347, "mean_distance": 0.237, "alignment": 0.876}
+    assert headline_text(Walk(), found) == "coverage 1347 bins, alignment 0.88"
+    assert headline_text(Walk(), {"coverage": 7}) == "coverage 7 bins"  # an agent without phi
+
+
+def test_hint_is_as_far_as_the_skills_go():
+    assert offset_hint({"mean_distance": 0.237}) == " --offset 0.2 0.1"  # a fish
+    assert offset_hint({"mean_distance": 46.3}) == " --offset 50 20"
+    assert offset_hint({"mean_distance": 0.0}) == offset_hint({}) == ""
+    assert rounded(0.0) == 0 and rounded(96.0) == 100
+
+
+def test_wandb_id_belongs_to_one_run_and_its_continuation(tmp_path):
+    folders = [tmp_path / "a" / "run", tmp_path / "b" / "run"]  # of the same name
+    for folder in folders:
+        folder.mkdir(parents=True)
+    first, second = (wandb_id(tiny(), folder) for folder in folders)
+    assert first != second and (folders[0] / "wandb_id.txt").read_text() == first
+    assert wandb_id(tiny(resume=True), folders[0]) == first
+    assert wandb_id(tiny(), folders[0]) != first
+
+
 def test_wandb_without_login_goes_offline_and_errors_never_stop_a_run(tmp_path, monkeypatch):
     calls = []
 
@@ -113,16 +140,17 @@ def test_tensorboard_writes_events_without_missing_numbers(tmp_path):
 
 def test_colours_follow_the_direction_of_the_skill():
     angles = np.deg2rad([0, 120, 240])
-    red, green, blue = plots.skill_colors(np.stack([np.cos(angles), np.sin(angles)], -1))
+    directions = SkillSpace("directions", 2).colors(np.stack([np.cos(angles), np.sin(angles)], -1))
+    red, green, blue = hsv_to_rgb(directions)
     assert red.argmax() == 0 and green.argmax() == 1 and blue.argmax() == 2
-    up, down = plots.skill_colors(np.array([[0.1, 0, 0.99], [0.1, 0, -0.99]]))
+    up, down = hsv_to_rgb(SkillSpace("directions", 3).colors(np.array([[0.1, 0, 0.99], [0.1, 0, -0.99]])))
     assert up.max() > down.max()
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_plots_show_the_lines(tmp_path, dim):
     curves = np.cumsum(np.random.default_rng(0).normal(size=(5, 20, dim)), axis=1)
-    plots.draw_lines(tmp_path / "a" / "p.png", [("t", curves), ("u", curves + 3)], np.eye(5, 2), ("x", "y"))
+    plots.draw_lines(tmp_path / "a" / "p.png", [("t", curves), ("u", curves + 3)], np.full((5, 3), 0.9), ("x", "y"))
     picture = matplotlib.image.imread(tmp_path / "a" / "p.png")[..., :3]
     coloured = (picture.max(-1) - picture.min(-1)) > 0.3
     halves = np.array_split(coloured, 2, axis=1)

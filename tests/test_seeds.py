@@ -9,13 +9,18 @@ import pytest
 from conftest import raw_env
 from trainer_helpers import Walk, build, tiny
 
-from genda_mjx import inspect_run, loop, program
-from genda_mjx.config import UserError, locate
+from genda_mjx import sharding
+from genda_mjx.config import UserError
+from genda_mjx.runs.evaluate import evaluate
+from genda_mjx.runs.folder import locate
+from genda_mjx.runs.report import Progress
+from genda_mjx.runs.stored import load_skills
+from genda_mjx.runs.train import train
 
 
 def run(config, iterations=3):
-    _, _, trainer = build(config)
-    state = trainer.init(program.seed_keys(config))
+    trainer = build(config).program
+    state = trainer.init(sharding.seed_keys(config))
     for _ in range(iterations):
         state, metrics = trainer.run(state, np.int32(1))
     return state, metrics
@@ -23,8 +28,11 @@ def run(config, iterations=3):
 
 def test_seeds_side_by_side_equal_separate_runs():
     together, metrics = run(tiny(num_seeds=2, seed=3))
-    has_seeds = lambda axis, part: jax.tree.map(lambda _: axis is not None, part)
-    flags = jax.tree.map(has_seeds, program.SEED_AXES, keyless(together), is_leaf=lambda x: x is None)
+
+    def has_seeds(axis, part):
+        return jax.tree.map(lambda _: axis is not None, part)
+
+    flags = jax.tree.map(has_seeds, sharding.SEED_AXES, keyless(together), is_leaf=lambda x: x is None)
     alone, own = run(tiny(seed=4))
     leaves = [jax.tree.leaves(tree) for tree in (keyless(together), flags, keyless(alone))]
     for leaf, has_axis, wanted in zip(*leaves, strict=True):
@@ -44,17 +52,18 @@ def test_two_axes_of_copies_step_like_one():
     env = raw_env("point")
     state = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), 6))
     action = jax.random.uniform(jax.random.key(1), (6, env.action_size), minval=-1, maxval=1)
-    fold = lambda tree: jax.tree.map(lambda x: x.reshape(2, 3, *x.shape[1:]), tree)
+
+    def fold(tree):
+        return jax.tree.map(lambda x: x.reshape(2, 3, *x.shape[1:]), tree)
+
     plain = jax.jit(jax.vmap(env.step))(state, action)
     nested = jax.jit(jax.vmap(jax.vmap(env.step)))(fold(state), fold(action))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), fold(plain), nested)
 
 
-def test_each_seed_has_its_folder_and_resumes(tmp_path, monkeypatch):
-    for module in (loop, inspect_run):
-        monkeypatch.setattr(module, "make_env", lambda name: Walk())
+def test_each_seed_has_its_folder_and_resumes(tmp_path):
     config = tiny(num_seeds=2, seed=5, out=str(tmp_path / "run"), total_steps=160, checkpoint_every=80, eval_every=80)
-    loop.Training(config)()
+    train(config, Walk())
     straight = [(tmp_path / "run" / f"seed_{seed}" / "metrics.csv").read_text() for seed in (5, 6)]
     assert straight[0] != straight[1]
     for seed, text in zip((5, 6), straight, strict=True):
@@ -63,13 +72,14 @@ def test_each_seed_has_its_folder_and_resumes(tmp_path, monkeypatch):
         assert (tmp_path / "run" / f"seed_{seed}" / "plots" / "trajectories_160.png").exists()
 
     half = dataclasses.replace(config, out=str(tmp_path / "half"), total_steps=80)
-    loop.Training(half)()
-    loop.Training(dataclasses.replace(half, resume=True, total_steps=160))()
+    train(half, Walk())
+    train(dataclasses.replace(half, resume=True, total_steps=160), Walk())
     assert [(tmp_path / "half" / f"seed_{seed}" / "metrics.csv").read_text() for seed in (5, 6)] == straight
 
     with pytest.raises(UserError, match=r"holds 2 seeds; choose one of .*seed_5"):
         locate(tmp_path / "run")
-    evaluations = [inspect_run.Inspection(tmp_path / "run" / f"seed_{s}", None, 4, 0, "") for s in (5, 6)]
-    kernels = [np.asarray(jax.tree.leaves(each.state.params["actor"])[1]) for each in evaluations]
+    stored = [load_skills(tmp_path / "run" / f"seed_{seed}", None, Walk(), Progress()) for seed in (5, 6)]
+    kernels = [np.asarray(jax.tree.leaves(skills.state.params["actor"])[1]) for skills in stored]
     assert not np.array_equal(*kernels)
-    assert evaluations[1]()["coverage"] > 0 and (tmp_path / "run" / "seed_6" / "eval").is_dir()
+    result = evaluate(tmp_path / "run" / "seed_6", episodes=4, env=Walk())
+    assert result["coverage"] > 0 and (tmp_path / "run" / "seed_6" / "eval").is_dir()

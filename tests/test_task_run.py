@@ -5,40 +5,48 @@ import dataclasses
 import json
 import os
 import signal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import matplotlib.image
 import numpy as np
 import pytest
+from conftest import raw_env
 from goal_helpers import CACHE, QUICK, RUN, ToyTask, perfect_skills
-from trainer_helpers import Walk
+from trainer_helpers import Walk, vector_spec
 
 import eval as command_line
 from envs.tasks import layout as maze
-from genda_mjx import agents, checkpoint, entry, plots, task_run
+from genda_mjx import agents
 from genda_mjx.config import UserError
-from genda_mjx.inspect_run import Inspection, Skills
-from genda_mjx.program import TrainState
+from genda_mjx.downstream.controller import PRESETS
+from genda_mjx.runs import plots, start, task
+from genda_mjx.runs.checkpoint import Checkpoints
+from genda_mjx.runs.evaluate import evaluate
+from genda_mjx.runs.stored import Skills
+from genda_mjx.runs.task_files import TaskOptions
+from genda_mjx.state import TrainState
+
+OPTIONS = TaskOptions("toy", radius=0.5)
 
 
 @pytest.fixture
-def toy(monkeypatch, tmp_path):
-    """toy(name, discrete, **options): TaskRun on the toy task in a folder, with skills that already work."""
+def toy(tmp_path):
+    """toy(name, seeds, ...): a controller for the toy task in a folder, over skills that already work."""
 
-    def make(name: str = "run", discrete: bool = False, updates: int = 1, **changes) -> task_run.TaskRun:
+    def run(
+        name: str = "run", seeds: range = range(3, 4), discrete: bool = False, updates: int = 1, **changes
+    ) -> dict[str, Any]:
         agent = perfect_skills(discrete)
         state = agent.init(None).replace(updates=jnp.int32(updates))
-        config = dataclasses.replace(RUN, algo="diayn" if discrete else "genda")
-        for module in (task_run, command_line):
-            monkeypatch.setattr(module, "read_run", lambda folder: config)
-        monkeypatch.setattr(task_run, "make_task", lambda body, task, **options: ToyTask(Walk(), **options))
-        monkeypatch.setattr(task_run, "load_skills", lambda folder, step, env, say: Skills(config, 77, agent, state))
-        options = task_run.TaskOptions("toy", radius=0.5)
-        cache = str(CACHE)
-        return task_run.TaskRun(tmp_path / name, None, options, dataclasses.replace(QUICK, **changes), cache)
+        skills = Skills(dataclasses.replace(RUN, algo="diayn" if discrete else "genda"), 77, agent, state)
+        config = dataclasses.replace(QUICK, **changes)
+        return task.run_task(
+            tmp_path / name, None, OPTIONS, config, seeds, str(CACHE), ToyTask(Walk(), radius=OPTIONS.radius), skills
+        )
 
-    return make
+    return run
 
 
 def rows_of(path) -> list[dict[str, str]]:
@@ -46,8 +54,8 @@ def rows_of(path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_controller_learns_reports_and_resumes(toy, monkeypatch, tmp_path, capsys):
-    result = toy("straight")(range(3, 4))
+def test_controller_learns_reports_and_resumes(toy, monkeypatch, tmp_path):
+    result = toy("straight")
     assert result["success"] >= 0.9 and result["success_std"] == 0 and result["per_seed"] == [result["success"]]
     expected = {"env": "point", "algo": "genda", "step": 77, "task": "toy", "seeds": 1, "first_seed": 3, "radius": 0.5}
     assert {name: result[name] for name in expected} == expected
@@ -62,35 +70,36 @@ def test_controller_learns_reports_and_resumes(toy, monkeypatch, tmp_path, capsy
     assert len(rows) == 70 and len(curve) == 3 and curve[-1] == result["success"]
     assert warmup < 0.6 < 0.9 <= curve[-1]
 
-    capsys.readouterr()
-    flags = [f"--controller.{name}={value}" for name, value in dataclasses.asdict(QUICK).items()]
-    toy("straight")  # patches what the command line calls
-    call(monkeypatch, "--ckpt", str(tmp_path / "straight"), "--task", "toy", "--radius", "0.5", "--seed", "3",
-         "--seeds", "1", *flags)  # fmt: skip
-    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == result
-
     # Ctrl-C in the middle, then the same command again: the same rows, byte for byte.
-    write = task_run.MetricsCsv.write
+    write = task.MetricsCsv.write
 
     def interrupt(self, row):
         write(self, row)
         if row["episodes"] == 240:
             os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr(task_run.MetricsCsv, "write", interrupt)
+    monkeypatch.setattr(task.MetricsCsv, "write", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        toy("parts")(range(3, 4))
+        toy("parts")
     parts = tmp_path / "parts" / "downstream" / "toy" / "77"
     assert len(rows_of(parts / "seed3" / "metrics.csv")) == 30 and not (parts / "result.json").exists()
-    monkeypatch.setattr(task_run.MetricsCsv, "write", write)
-    assert toy("parts")(range(3, 4)) == result
+    monkeypatch.setattr(task.MetricsCsv, "write", write)
+    assert toy("parts") == result
     assert (parts / "seed3" / "metrics.csv").read_bytes() == (folder / "seed3" / "metrics.csv").read_bytes()
 
     # A finished seed is not trained again; other options are refused with what differs.
-    monkeypatch.setattr(task_run.TaskRun, "_train", lambda self, seeds: pytest.fail("trained again"))
-    assert toy("parts")(range(3, 4)) == result
+    monkeypatch.setattr(task, "train_seeds", lambda *_: pytest.fail("trained again"))
+    assert toy("parts") == result
     with pytest.raises(UserError, match="hidden is 64 there, 32 asked"):
-        toy("parts", hidden=32)(range(3, 4))
+        toy("parts", hidden=32)
+
+
+def test_flags_of_the_controller_win_over_its_preset(point_run):
+    flags = [f"--controller.{name}={value}" for name, value in dataclasses.asdict(QUICK).items()]
+    ckpt = ["--ckpt", str(point_run), "--task", "fs_rg", "--radius", "0.5"]
+    options = command_line.parse([*ckpt, "--controller_preset", "small", *flags])
+    assert options.controller == QUICK and options.goal == TaskOptions("fs_rg", radius=0.5)
+    assert command_line.parse(ckpt).controller == PRESETS["paper"]  # as the run's
 
 
 def test_mistakes(toy):
@@ -101,7 +110,7 @@ def test_mistakes(toy):
     with pytest.raises(UserError, match=r"--controller.her_ratio is 1.5; it must lie in \[0, 1\]"):
         toy(her_ratio=1.5)
     with pytest.raises(UserError, match="--seeds is 0"):
-        toy()(range(0))
+        toy(seeds=range(0))
 
 
 MAZE = """\
@@ -116,10 +125,10 @@ def point_run(tmp_path_factory):
     """A run of the point body as if it had learned: a fresh agent with one update, and no replay."""
     folder = tmp_path_factory.mktemp("point") / "run"
     folder.mkdir()
-    agent = agents.make(RUN, agents.Sizes(4, 2))
+    agent = agents.make(RUN, vector_spec(4, 2))
     state = jax.jit(agent.init)(jax.random.key(0)).replace(updates=jnp.int32(1))
     (folder / "config.json").write_text(RUN.to_json())
-    checkpoints = checkpoint.Checkpoints(folder)
+    checkpoints = Checkpoints(folder)
     checkpoints.save(1200, TrainState(state, {"none": jnp.zeros(1)}, jax.random.key(1), jnp.int32(3)), RUN)
     checkpoints.close()
     return folder
@@ -128,16 +137,16 @@ def point_run(tmp_path_factory):
 def call(monkeypatch, *arguments: str) -> None:
     """eval.py in this process."""
     monkeypatch.setattr("sys.argv", ["eval.py", "--compile_cache", str(CACHE), *arguments])
-    entry.main(command_line.main)
+    start.main(command_line.main, "--ckpt")
 
 
 @pytest.mark.slow
 def test_command_line_on_a_maze_file(point_run, tmp_path, monkeypatch, capsys):
     (tmp_path / "corner.txt").write_text(MAZE)
-    small = ["--controller_preset", "small", "--controller.macro_steps", "600", "--controller.hidden", "16",
-             "--controller.gradient_steps", "2", "--controller.warmup_episodes", "8"]  # fmt: skip
-    task = ["--ckpt", str(point_run), "--task", "maze", "--maze", str(tmp_path / "corner.txt"), "--separation", "1"]
-    call(monkeypatch, *task, "--seeds", "2", *small)
+    sizes = {"macro_steps": 600, "hidden": 16, "gradient_steps": 2, "warmup_episodes": 8}
+    small = ["--controller_preset", "small", *(f"--controller.{name}={value}" for name, value in sizes.items())]
+    asked = ["--ckpt", str(point_run), "--task", "maze", "--maze", str(tmp_path / "corner.txt"), "--separation", "1"]
+    call(monkeypatch, *asked, "--seeds", "2", *small)
     answer = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert (answer["env"], answer["algo"], answer["task"], answer["seeds"]) == ("point", "genda", "maze", 2)
     assert answer["success"] == np.mean(answer["per_seed"]) and answer["success_std"] == np.std(answer["per_seed"])
@@ -148,7 +157,7 @@ def test_command_line_on_a_maze_file(point_run, tmp_path, monkeypatch, capsys):
     assert (folder / "seed1" / "trajectories.png").stat().st_size > 5000
     (tmp_path / "corner.txt").write_text(MAZE.replace("##.", "#.."))
     with pytest.raises(SystemExit):
-        call(monkeypatch, *task, "--seeds", "2", *small)
+        call(monkeypatch, *asked, "--seeds", "2", *small)
     assert "holds another controller: maze is" in capsys.readouterr().err
 
 
@@ -173,7 +182,7 @@ def test_mistakes_on_the_command_line(point_run, tmp_path, monkeypatch, capsys):
 
 
 def test_offsets_table(point_run):
-    result = Inspection(point_run, None, 6, 0, str(CACHE))(distances=(0.0, 20.0))
+    result = evaluate(point_run, episodes=6, distances=(0.0, 20.0), compile_cache=str(CACHE), env=raw_env("point"))
     none, far = result["offsets"]
     assert none["consistency"] == pytest.approx(1) and none["coverage"] == result["coverage"]
     assert far["distance"] == 20 and far["consistency_min"] <= far["consistency"] <= 1 and far["coverage"] > 0
@@ -185,9 +194,8 @@ def test_trajectories_are_drawn_over_the_walls(tmp_path):
     line = np.linspace(layout.start_xy, layout.goal_xy, 9)[None]
     inside = {}
     for name, walls in (("open", ()), ("walled", layout.walls)):
-        plots.goal_trajectories(
-            tmp_path / f"{name}.png", "", line, layout.goal_xy[None], np.array([True]), 0.3, walls
-        )  # fmt: skip
+        path = tmp_path / f"{name}.png"
+        plots.goal_trajectories(path, "", line, layout.goal_xy[None], np.array([True]), 0.3, walls)
         pixels = matplotlib.image.imread(tmp_path / f"{name}.png")
         inside[name] = (np.abs(pixels[..., :3] - 0.6).max(-1) < 0.01).sum()
     assert inside["open"] < 1000 < 20_000 < inside["walled"]  # grey area

@@ -1,4 +1,4 @@
-"""Pictures of an evaluation, drawn as in the paper: one line an episode, coloured by the direction of its skill."""
+"""Pictures of an evaluation, drawn as in the paper: one line for each episode, coloured by its skill."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +9,12 @@ from matplotlib.colors import hsv_to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, Rectangle
 
+from genda_mjx.agents.skills import SkillSpace
+from genda_mjx.evaluate import Episodes
+
 
 def draw_lines(path: Path, groups: list[tuple[str, np.ndarray]], colors: np.ndarray, labels: tuple[str, str]) -> None:
-    """One panel for each (title, curves [E, T+1, >=1]), in colours [E, 3] (hsv); all panels share their limits."""
+    """A panel for each (title, curves [E, T+1, >=1]) in colours [E, 3] (hue, saturation, value); one scale for all."""
     figure = Figure(figsize=(5.5 * len(groups), 5.5), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(groups), squeeze=False)[0]
@@ -37,6 +40,17 @@ def save(figure: Figure, path: Path) -> None:
     partial.replace(path)
 
 
+def draw_episodes(folder: Path, label: str, title: str, skills: SkillSpace, episodes: Episodes) -> dict[str, Path]:
+    """The trajectories plot, and the phi plot where the agent has phi: name -> path."""
+    paths = {"trajectories": folder / f"trajectories_{label}.png"}
+    colors = skills.colors(episodes.skills)
+    trajectories(paths["trajectories"], title, episodes.traces["position"], colors)
+    if episodes.latents is not None:
+        paths["phi"] = folder / f"phi_{label}.png"
+        latents(paths["phi"], title, episodes.latents, colors)
+    return paths
+
+
 def trajectories(path: Path, title: str, positions: np.ndarray, colors: np.ndarray) -> None:
     draw_lines(path, [(title, positions)], colors, ("x (m)", "y (m)"))
 
@@ -52,9 +66,14 @@ def offsets(path: Path, groups: list[tuple[str, np.ndarray]], colors: np.ndarray
 
 
 def goal_trajectories(
-    path: Path, title: str, positions: np.ndarray, goals: np.ndarray, success: np.ndarray, radius: float,
+    path: Path,
+    title: str,
+    positions: np.ndarray,
+    goals: np.ndarray,
+    success: np.ndarray,
+    radius: float,
     walls: Sequence[tuple[float, float, float, float]] = (),
-) -> None:  # fmt: skip
+) -> None:
     """Paths [E, T+1, g] to goals [E, g] in the plane, over walls (x, y, width, height); failures are drawn on top."""
     figure = Figure(figsize=(6.5, 6.5), layout="constrained")
     FigureCanvasAgg(figure)

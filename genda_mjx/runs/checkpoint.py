@@ -4,7 +4,12 @@ A checkpoint appears under its final name only when it is complete (Orbax rename
 moment keeps the previous one. The layout of every array is kept beside it and compared before anything is loaded.
 """
 
+import errno
+import logging
+import os
 import platform
+import shutil
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,6 +25,11 @@ from genda_mjx.state import TrainState
 
 SCHEMA = 4  # raise when old checkpoints can no longer be read
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "brax", "mujoco", "mujoco-mjx", "dm_control")
+NO_ROOM = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
+
+class NotWritten(UserError):
+    """A checkpoint could not be written; older ones are as they were."""
 
 
 def versions() -> dict[str, str]:
@@ -120,6 +130,7 @@ class Checkpoints:
 
     def __init__(self, run: Path, keep_last: int = 1, keep_steps: int = 0, read_only: bool = False):
         self.folder = (run / "checkpoints").resolve()
+        quiet_failed_saves()
         policies = ocp.training.preservation_policies
         keep = [policies.LatestN(keep_last)] + ([policies.EveryNSteps(keep_steps)] if keep_steps else [])
         self._orbax = ocp.training.Checkpointer(
@@ -128,7 +139,8 @@ class Checkpoints:
             preservation_policy=policies.AnyPreservationPolicy(keep) if not read_only else policies.PreserveAll(),
             cleanup_tmp_directories=not read_only,  # what a killed run left half-written
         )
-        self._pending: Any = None
+        self._read_only, self._pending = read_only, None
+        self._broken = False
 
     @property
     def steps(self) -> list[int]:
@@ -146,18 +158,36 @@ class Checkpoints:
             "layout": layout(items),
             "checksums": checksums(items),
         }
-        self._pending = self._orbax.save_checkpointables_async(step, items, force=True, custom_metadata=metadata)
+        try:
+            pending = self._orbax.save_checkpointables_async(step, items, force=True, custom_metadata=metadata)
+        except Exception as error:
+            raise self._not_written(step, error) from error
+        self._pending = step, pending
         if jax.default_backend() == "cpu":
             self.wait()
 
     def wait(self) -> None:
         if self._pending is not None:
-            self._pending.result()
-            self._pending = None
+            (step, pending), self._pending = self._pending, None
+            try:
+                pending.result()
+            except Exception as error:
+                raise self._not_written(step, error) from error
 
     def close(self) -> None:
+        """Not after a failed save, whose threads Orbax would wait for."""
         self.wait()
-        self._orbax.close()
+        if not self._broken:
+            self._orbax.close()
+
+    def _not_written(self, step: int, error: Exception) -> NotWritten:
+        self._broken = True
+        older = [other for other in self.steps if other != step]
+        for partial in self.folder.glob(f"{step}.*"):
+            shutil.rmtree(partial, ignore_errors=True)
+        kept = f"step {older[-1]} is kept: continue from it" if older else "there is no older one: start again"
+        reason = system_reason(error)
+        return NotWritten(f"cannot write checkpoint {self.folder / str(step)} ({reason}); make room; {kept}")
 
     def load(self, step: int | None, abstract: TrainState) -> TrainState:
         """The whole state, as `abstract` (shapes) says it must be, on the devices that it names (else on the first)."""
@@ -183,7 +213,7 @@ class Checkpoints:
             metadata = self._orbax.checkpointables_metadata(step).custom_metadata
             stored, sums, schema = metadata["layout"], metadata["checksums"], metadata["schema"]
         except Exception as error:
-            raise self._damaged(path, step, error) from error
+            raise self._damaged(path, step) from error
         if schema != SCHEMA:
             raise UserError(f"{path} has checkpoint schema {schema}, this version reads {SCHEMA}")
         wanted = layout(abstract)
@@ -198,19 +228,45 @@ class Checkpoints:
             more = f" and {len(differing) - 3} more" if len(differing) > 3 else ""
             raise UserError(f"{path} does not fit this run: {'; '.join(differing[:3])}{more}")
         here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-        place = lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or here)
-        placed = jax.tree.map(place, abstract)
+
+        def placed(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+            return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding or here)
+
         try:
-            loaded = self._orbax.load_checkpointables(step, placed)
+            loaded = self._orbax.load_checkpointables(step, jax.tree.map(placed, abstract))
         except Exception as error:
-            raise self._damaged(path, step, error) from error
-        wrong = [name for name, found in checksums(loaded).items() if found != sums[name]]
-        if wrong:
-            raise self._damaged(path, step, ValueError(f"wrong checksum of {wrong[0]}"))
+            raise self._damaged(path, step) from error
+        if any(found != sums[name] for name, found in checksums(loaded).items()):
+            raise self._damaged(path, step)
         return loaded
 
-    def _damaged(self, path: Path, step: int, error: Exception) -> UserError:
+    def _damaged(self, path: Path, step: int) -> UserError:
         older = [other for other in self.steps if other < step]
-        advice = f"move it away to continue from step {older[-1]}" if older else "there is no older one"
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        return UserError(f"checkpoint {path} is damaged ({type(error).__name__}: {reason}); {advice}")
+        offer = "take it with --step {}" if self._read_only else "move the damaged one away to continue from step {}"
+        return UserError(
+            f"checkpoint {path} is damaged; " + (offer.format(older[-1]) if older else "there is no older one")
+        )
+
+
+def quiet_failed_saves() -> None:
+    """Every thread of a failed save logs its traceback, and files that are written after it find its event loop closed;
+    what is wrong is in the exception that reaches us."""
+    logging.getLogger("absl").setLevel(logging.CRITICAL)
+    if sys.unraisablehook is sys.__unraisablehook__:
+        sys.unraisablehook = _unless_loop_is_closed
+
+
+def _unless_loop_is_closed(unraisable: Any) -> None:
+    if str(unraisable.exc_value) != "Event loop is closed":
+        sys.__unraisablehook__(unraisable)
+
+
+def system_reason(error: BaseException | None) -> str:
+    """The operating system's words, if it is at the root of an error: file too large, no space left, ..."""
+    text = str(error)
+    while error is not None:
+        if isinstance(error, OSError) and error.strerror:
+            return error.strerror
+        error = error.__cause__ or error.__context__
+    reasons = (os.strerror(number) for number in (*NO_ROOM, errno.EACCES, errno.EROFS, errno.EIO))
+    return next((reason for reason in reasons if reason in text), "the file system refuses it")

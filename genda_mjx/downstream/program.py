@@ -22,7 +22,7 @@ from genda_mjx import replay
 from genda_mjx.agents import Agent, AgentState
 from genda_mjx.agents.base import Metrics
 from genda_mjx.config import UserError
-from genda_mjx.controller import Controller, ControllerConfig, MacroBatch
+from genda_mjx.downstream.controller import Controller, ControllerConfig, MacroBatch
 from genda_mjx.program import learn
 from genda_mjx.replay import EpisodeRing, Places
 from genda_mjx.rollout import whole_episodes

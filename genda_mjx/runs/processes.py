@@ -1,4 +1,4 @@
-"""Pods: the same command in several processes, one a host, that train one run together.
+"""Pods: the same command in several processes, one on each host, that train one run together.
 
 Every process runs the whole loop on the same numbers; process 0, the lead, alone writes files other than checkpoints,
 prints and logs. docs/pods.md has the commands.
@@ -7,6 +7,7 @@ prints and logs. docs/pods.md has the commands.
 import glob
 import importlib.util
 import os
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -65,3 +66,14 @@ def wait_for_lead(error: UserError | None = None) -> None:
     """Where the lead does something first that can fail: all go on, or each stops with a message."""
     if any_of(error is not None):
         raise error or UserError("process 0 cannot start the run; its message says why")
+
+
+def in_lead(check: Callable[[], None]) -> None:
+    """A check that only the lead makes; where it fails, all stop."""
+    error = None
+    if is_lead():
+        try:
+            check()
+        except UserError as found:
+            error = found
+    wait_for_lead(error)

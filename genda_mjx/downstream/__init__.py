@@ -1,0 +1,1 @@
+"""Tasks solved by choosing skills: a controller over a frozen policy, and the program that trains it."""

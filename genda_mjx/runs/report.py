@@ -1,0 +1,116 @@
+"""What a run tells: a live line from the first second, and metrics.csv."""
+
+import csv
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from envs.base import SkillEnv
+
+
+class Progress:
+    """One line that is rewritten on a terminal; elsewhere a line now and then."""
+
+    QUIET_SECONDS = 10.0  # between lines when the output is not a terminal
+
+    def __init__(self, out: Any = None, silent: bool = False):
+        """silent: says nothing, in a process that is not the lead."""
+        self.out, self.silent = out or sys.stdout, silent
+        self.live = self.out.isatty() and not silent
+        self._last = 0.0
+        self._lock = threading.Lock()
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        if self.silent:
+            return
+        with self._lock:
+            self.out.write(("\r\x1b[K" if self.live else "") + text + "\n")
+            self.out.flush()
+
+    def show(self, text: str, now: bool = False) -> None:
+        """The current state, replaced by the next."""
+        if self.live:
+            with self._lock:
+                width = max(os.get_terminal_size(self.out.fileno()).columns - 1, 20)
+                self.out.write("\r\x1b[K" + text[:width])
+                self.out.flush()
+        elif now or time.monotonic() - self._last >= self.QUIET_SECONDS:
+            self._last = time.monotonic()
+            self.say(text)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Shows `what` with the elapsed seconds while the body blocks (a compilation, a restore)."""
+        started, done = time.monotonic(), threading.Event()
+
+        def tick() -> None:
+            while not done.wait(1.0):
+                self.show(f"{what} {time.monotonic() - started:.0f} s")
+
+        self.show(f"{what} ...", now=True)
+        self._last = time.monotonic()
+        thread = threading.Thread(target=tick, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+        self.say(f"{what} took {time.monotonic() - started:.1f} s")
+
+
+def duration(seconds: float) -> str:
+    hours, rest = divmod(int(seconds), 3600)
+    return f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
+
+
+class MetricsCsv:
+    """metrics.csv: a row for each iteration, of what the seed alone determines, so that a resumed run has the same."""
+
+    def __init__(self, path: Path, columns: list[str], last_step: int | None = None):
+        """last_step: keep the rows up to this step (a resumed run); None starts afresh."""
+        self.path, self.columns = path, columns
+        kept = self._rows_until(last_step) if last_step is not None and path.exists() else []
+        partial = path.with_suffix(".csv.part")
+        with partial.open("w", newline="") as file:
+            writer = csv.DictWriter(file, columns)
+            writer.writeheader()
+            writer.writerows(kept)
+        partial.replace(path)
+
+    def _rows_until(self, last_step: int) -> list[dict[str, str]]:
+        rows = []
+        with self.path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                if None in row or None in row.values() or not row["step"].isdigit() or int(row["step"]) > last_step:
+                    break  # later than the checkpoint, or cut off by a kill
+                rows.append({name: row.get(name, "") for name in self.columns})
+        return rows
+
+    def write(self, row: dict[str, Any]) -> None:
+        """Numbers that are not there (warm-up, no evaluation) stay empty."""
+        clean = {name: "" if value is None or value != value else value for name, value in row.items()}
+        with self.path.open("a", newline="") as file:
+            csv.DictWriter(file, self.columns, restval="").writerow(clean)
+
+
+def number(value: float) -> str:
+    """Counts in full, other measures to three digits."""
+    return str(value) if isinstance(value, int) else f"{value:.3g}"
+
+
+def headline_text(env: SkillEnv, found: dict[str, float]) -> str:
+    """The environment's headline in words, and alignment beside it where the agent has one."""
+    aligned = f", alignment {found['alignment']:.2f}" if "alignment" in found else ""
+    return f"{env.headline} {number(found[env.headline])} {env.unit}{aligned}"
+
+
+def rounded(value: float) -> float:
+    """To one significant digit."""
+    return float(f"{value:.0e}")

@@ -1,0 +1,97 @@
+"""What every command does around its work: check the machine, keep compiled programs, report mistakes."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import jax
+
+from genda_mjx.config import UserError
+from genda_mjx.runs.checkpoint import NO_ROOM, NotWritten
+
+PLUGINS = {"cuda": "cuda12", "gpu": "cuda12", "tpu": "tpu"}  # jax platform -> what to install with jax
+
+
+def prepare(compile_cache: str) -> None:
+    """Before anything is built or compiled; in a pod after `processes.start`."""
+    check_devices()
+    check_jax()
+    keep_compilations(compile_cache)
+
+
+def check_devices() -> None:
+    """Starts jax's backend, which may be one that JAX_PLATFORMS asks for and this machine does not have."""
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # of a plugin that is not installed jax asserts without a word
+        asked = jax.config.jax_platforms or "nothing"
+        reason = (str(error).strip().splitlines() or ["its plugin is not installed"])[0]
+        extras = [PLUGINS[name] for name in asked.split(",") if name in PLUGINS]
+        install = f'install it with: pip install "jax[{extras[0]}]=={jax.__version__}"; or ' if extras else ""
+        raise UserError(
+            f"JAX_PLATFORMS asks for {asked}, which jax cannot use here ({reason}); {install}unset JAX_PLATFORMS"
+        ) from error
+
+
+def check_jax() -> None:
+    """jax 0.10 on CPU deadlocks in batched MJX programs (0.10.1, 0.10.2) and returned wrong numbers under jit there."""
+    if jax.__version__.startswith("0.10.") and jax.default_backend() == "cpu":
+        raise UserError(
+            f"jax {jax.__version__} on CPU deadlocks or miscomputes batched MJX programs; "
+            "install the tested versions: pip install -r requirements.txt (jax 0.9.2)"
+        )
+
+
+def tune_xla() -> None:
+    """Triton for every matrix product on GPUs; before the first use of a device, and beside what the user has set."""
+    flag = "--xla_gpu_triton_gemm_any"
+    flags = os.environ.get("XLA_FLAGS", "")
+    if flag not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {flag}=true".strip()
+
+
+def keep_compilations(folder: str) -> None:
+    """Persistent compilation cache: a second start of the same program skips the compiler.
+
+    Not for several processes on the CPU: there a program from the cache belongs to the process that compiled it, and
+    in another one it returned wrong numbers (jax 0.9.2, a sum over four devices in two processes).
+    """
+    if folder and not (jax.process_count() > 1 and jax.default_backend() == "cpu"):
+        jax.config.update("jax_compilation_cache_dir", str(Path(folder).resolve()))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def main(work: Callable[[], object], flag: str = "--out") -> None:
+    """Run a command line; a user's mistake is one line on stderr and exit code 2.
+
+    flag: the one that names the folder which the command uses.
+    """
+    tune_xla()
+    try:
+        work()
+    except NotWritten as error:
+        complain(str(error))
+        leave(1)
+    except UserError as error:
+        sys.exit(complain(str(error)))
+    except KeyboardInterrupt:  # the second Ctrl-C: at once, without a checkpoint of the iteration under way
+        sys.exit(130)
+    except OSError as error:  # no permission, disk full, read-only: the system's own reason
+        if error.errno in NO_ROOM:
+            sys.exit(complain(f"cannot write to the folder of {flag}: {error.strerror}; make room, then start again"))
+        if error.filename is None:
+            raise
+        sys.exit(complain(f"cannot use {error.filename}: {error.strerror}; choose another folder with {flag}"))
+
+
+def complain(text: str) -> int:
+    print(f"error: {' '.join(text.split())}", file=sys.stderr)
+    return 2
+
+
+def leave(code: int) -> None:
+    """Ends the process at once: after a failed save the threads of Orbax keep it alive and print their own errors."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
