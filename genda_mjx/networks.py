@@ -48,10 +48,11 @@ class MLP(nn.Module):
     hidden: int
     out: int
     dtype: DTypeLike = jnp.float32
+    kernel_init: nn.initializers.Initializer = XAVIER  # of the hidden layers
 
     @nn.compact
     def __call__(self, *inputs: Any) -> Array:
-        h = Trunk(self.hidden, dtype=self.dtype)(*inputs)
+        h = Trunk(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype)(*inputs)
         return nn.Dense(self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
 
 

@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from trainer_helpers import tiny, vector_spec
 
-from genda_mjx import networks
+from genda_mjx import agents, networks
 
 
 def dense(layer, x):
@@ -57,6 +58,19 @@ def test_initialisers_are_the_official_ones():
     hidden = np.asarray(encoder["Trunk_0"]["Dense_1"]["kernel"])
     assert np.abs(hidden).max() > np.sqrt(6 / (2 * width))  # a (truncated) normal reaches further than the uniform
     assert np.asarray(encoder["Dense_0"]["kernel"]).std() == pytest.approx(1 / np.sqrt(width), rel=0.05)
+
+
+def test_the_cib_is_lecun_throughout():
+    """Encoder and decoder of GenDa alone; a uniform of Xavier's would stay within its bound."""
+    width = 400
+    agent = agents.make(tiny(hidden=width), vector_spec(width, 2))
+    params = agent.init(jax.random.key(0)).params
+    largest = {
+        name: np.abs(params[name]["params"]["Trunk_0"]["Dense_1"]["kernel"]).max()
+        for name in ("encoder", "decoder", "phi")
+    }
+    bound = np.sqrt(6 / (2 * width))
+    assert largest["encoder"] > bound and largest["decoder"] > bound and largest["phi"] <= bound
 
 
 def test_log_probability_is_the_density_of_the_squashed_action():

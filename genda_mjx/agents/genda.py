@@ -161,7 +161,7 @@ class Networks:
         self.config, self.options, self.observation = config, options, spec.observation
         self._phi = networks.MLP(config.hidden, config.skill_dim, dtype)
         self._encoder = networks.Gaussian(config.hidden, options.cib_dim, networks.LECUN, dtype)
-        self._decoder = networks.MLP(config.hidden, encoders.size(spec.observation), dtype)
+        self._decoder = networks.MLP(config.hidden, encoders.size(spec.observation), dtype, networks.LECUN)
         self._gate = networks.Gate(2**options.gate_planes)
 
     def init(self, key_phi: Array, key_gate: Array, key_encoder: Array, key_decoder: Array) -> Params:
