@@ -27,7 +27,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "components": Experiment(
         "component ablation: without relabelling, without CIB, without both",
-        ("humanoid", "quadruped"),
+        ("quadruped", "humanoid"),
         4,
         {
             "genda": (),
