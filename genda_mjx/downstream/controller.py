@@ -22,7 +22,7 @@ from genda_mjx.config import UserError
 
 @dataclasses.dataclass(frozen=True)
 class ControllerConfig:
-    """The controller and its training; defaults are the official code's, the budget is the paper's."""
+    """The controller and its training; the paper's table where it speaks, else the official code."""
 
     macro_steps: int = 20_000  # training budget; an episode counts as horizon / skill_steps, also when it ends early
     skill_steps: int = 25  # K, environment steps that a skill is held
@@ -31,8 +31,8 @@ class ControllerConfig:
     batch_size: int = 256  # B, macro transitions per gradient step
     warmup_episodes: int = 100  # episodes with random skills before learning, rounded up to whole N
     her_ratio: float = 0.8  # share of sampled transitions whose goal becomes a later position of the same episode
-    hidden: int = 512  # width of both hidden layers (paper's table: 1024)
-    actor_rate: float = 1e-4  # Adam (paper's table: 3e-4)
+    hidden: int = 1024  # width of both hidden layers (code: 512)
+    actor_rate: float = 3e-4  # Adam (code: 1e-4)
     critic_rate: float = 3e-4  # Adam
     alpha_rate: float = 1e-3  # Adam, on log alpha
     discount: float = 0.99  # gamma, per macro step
