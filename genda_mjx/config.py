@@ -126,6 +126,7 @@ SMALL: dict[str, Any] = {
     "hidden": 256,
     "cib_dim": 64,
     "num_envs": 8,
+    "utd": 0.5,
     "learning_rate": 3e-4,
     "initial_lambda": 3.0,
     "total_steps": 400_000,

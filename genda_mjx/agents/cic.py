@@ -15,7 +15,7 @@ import optax
 from jax import Array
 
 from genda_mjx import devices, encoders, networks
-from genda_mjx.agents import sac
+from genda_mjx.agents import csf, sac
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace, unit
 from genda_mjx.config import AgentOptions, Config
@@ -76,7 +76,7 @@ class Options(AgentOptions):
     """Other defaults, as in the CSF repository's scripts."""
 
     def defaults(self) -> dict[str, Any]:
-        return {"skill_dim": 64}
+        return {"skill_dim": 64} | csf.SCHEDULE
 
 
 def make(config: Config, spec: Spec) -> Agent:

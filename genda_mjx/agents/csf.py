@@ -21,6 +21,9 @@ from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import Config
 
 NEGATIVES = 256  # prior skills drawn afresh for each gradient step and shared by its batch
+# The CSF repository's own schedule, 8 episodes and then 50 updates (Ant): the paper ran DIAYN and CIC with it, and
+# CSF with GenDa's.
+SCHEDULE = {"num_envs": 8, "utd": 50 / (8 * 200)}
 NEGATIVE_WEIGHT = 5.0  # of their log-sum-exp, in all official scripts
 
 

@@ -13,7 +13,7 @@ import optax
 from jax import Array
 
 from genda_mjx import encoders, networks
-from genda_mjx.agents import sac
+from genda_mjx.agents import csf, sac
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import AgentOptions, Config
@@ -34,7 +34,7 @@ class Options(AgentOptions):
     """Other defaults, as in the CSF repository's scripts."""
 
     def defaults(self) -> dict[str, Any]:
-        return {"skill_dim": 50, "initial_alpha": 0.1}
+        return {"skill_dim": 50, "initial_alpha": 0.1} | csf.SCHEDULE
 
 
 def make(config: Config, spec: Spec) -> Agent:
