@@ -78,8 +78,7 @@ class Body(SkillEnv):
             raise ValueError(f"{self.name}: agent step is not a whole number of physics steps ({steps})")
         self.offset, self.fixed_start = np.asarray(offset, np.float32), fixed_start
         self.bank = resets.bank(self, bank_size)
-        first = lambda: self._observe_raw(self._start(jnp.zeros((), int), jnp.zeros(2)))
-        size = jax.eval_shape(first).shape[0]
+        size = jax.eval_shape(lambda: self._observe_raw(self._start(jnp.zeros((), int), jnp.zeros(2)))).shape[0]
         self.obs_mean, self.obs_std = normalizer.load(self.name, size) if normalize else (np.zeros(size), np.ones(size))
 
     # What a body file provides.
@@ -160,7 +159,10 @@ class Body(SkillEnv):
         finite = jnp.isfinite(raw).all() & jnp.isfinite(after.physics.qpos).all()
         sane = finite & (jnp.abs(after.physics.qvel).max() < EXPLODED)
         failed = before.failed | ~sane
-        keep = lambda old, new: jnp.where(failed, old, new)
+
+        def keep(old: Array, new: Array) -> Array:
+            return jnp.where(failed, old, new)
+
         body = dataclasses.replace(jax.tree.map(keep, before, after), failed=failed)
         info = {**state.info, "position": self._position(body), "failed": failed}
         return state.replace(pipeline_state=body, obs=keep(state.obs, self._normalized(raw)), info=info)

@@ -73,6 +73,9 @@ class Quadruped(Body):
 
     def stock_sensors(self, model, data) -> np.ndarray:
         kinds = mujoco.mjtSensor
-        read = lambda kind: np.concatenate([data.sensor(i).data for i in np.flatnonzero(model.sensor_type == kind)])
+
+        def read(kind: mujoco.mjtSensor) -> np.ndarray:
+            return np.concatenate([data.sensor(i).data for i in np.flatnonzero(model.sensor_type == kind)])
+
         toes = np.concatenate([read(kinds.mjSENS_FORCE), read(kinds.mjSENS_TORQUE)])
         return np.concatenate([read(kinds.mjSENS_ACCELEROMETER), np.arcsinh(toes)])

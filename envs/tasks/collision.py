@@ -126,9 +126,11 @@ def _add_feeler(geom: mujoco.MjsGeom, feeler: Feeler, name: str, default: mujoco
 
 
 def _add_walls(spec: mujoco.MjSpec, maze: Maze, condim: int) -> None:
-    add = lambda name, kind, pos, size, bit: spec.worldbody.add_geom(
-        name=name, type=kind, pos=pos, size=size, contype=bit, conaffinity=0, condim=condim
-    )
+    def add(name: str, kind: mujoco.mjtGeom, pos: list[float], size: list[float], bit: int) -> mujoco.MjsGeom:
+        return spec.worldbody.add_geom(
+            name=name, type=kind, pos=pos, size=size, contype=bit, conaffinity=0, condim=condim
+        )
+
     x, y, width, height = maze.room
     sides = {
         "left": ([x, 0, 0], [1, 0, 0]),
@@ -152,7 +154,10 @@ def _into_the_outer_wall(block: Rectangle, maze: Maze) -> tuple[float, float, fl
     """Low and high corner of a block that goes on behind the planes it touches, so that it pushes inwards only."""
     room, s = maze.room, maze.side
     x0, y0, x1, y1 = block.x, block.y, block.x + block.width, block.y + block.height
-    at_end = lambda a, b: abs(a - b) < 0.25 * s
+
+    def at_end(a: float, b: float) -> bool:
+        return abs(a - b) < 0.25 * s
+
     return (
         x0 - s * at_end(x0, room.x),
         y0 - s * at_end(y0, room.y),

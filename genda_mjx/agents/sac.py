@@ -155,7 +155,10 @@ class ActorCritic:
     ) -> tuple[AgentState, Metrics]:
         """Critic, then actor and temperature through the new critic."""
         state, metrics = self.critic_step(state, rows, z, reward, self.discount, key_critic)
-        q = lambda a: self.q(state.params["critic"], rows.s, z, a)
+
+        def q(a: Array) -> Array:
+            return self.q(state.params["critic"], rows.s, z, a)
+
         state, more = self.policy_step(state, rows.seen, z, q, key_actor)
         return state, metrics | more
 

@@ -138,7 +138,9 @@ def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent,
         return TrainState(learned, ring, key, state.iteration + 1), metrics
 
     def evaluate(state: AgentState, skills: AgentState, key: Array) -> Played:
-        choose = lambda seen, _: controller.act(state, seen, None)
+        def choose(seen: Any, _: Array) -> Array:
+            return controller.act(state, seen, None)
+
         with jax.default_matmul_precision("highest"):
             episodes, path, failed = play(
                 task, agent, skills, controller.skill, choose, key, config, plan, evaluate=True
