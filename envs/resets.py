@@ -8,6 +8,7 @@ import hashlib
 import inspect
 import os
 import pathlib
+import sys
 import tempfile
 from importlib.metadata import version
 
@@ -50,7 +51,7 @@ def bank(env, size: int) -> Bank:
 def cache_key(env, size: int) -> str:
     """Changes with all that decides which states a bank has: the body's file with its reset law, this file, and the
     packages that the model and its physics come from."""
-    law = [inspect.getsource(inspect.getmodule(where)) for where in (type(env), _draw)]
+    law = [inspect.getsource(sys.modules[name]) for name in (type(env).__module__, __name__)]
     packages = [version(name) for name in ("mujoco", "dm_control", "numpy")]
     return hashlib.sha256(repr((env.name, size, SEED, law, packages)).encode()).hexdigest()[:16]
 

@@ -182,7 +182,9 @@ def preset(env: str, name: str, algo: str = "genda", **chosen: Any) -> Config:
 
 
 def validate(config: Config) -> None:
-    """Ranges that can be checked without an environment."""
+    """Ranges that can be checked without an environment, and that the agent's options are those of --algo."""
+    if config.replace().agent != config.agent and type(config.agent) is not AgentOptions:
+        raise TypeError(f"{config.algo} with the {type(config.agent).__module__} of another agent: use Config.replace")
     check_positive(
         config,
         *("num_envs", "cohorts", "num_seeds", "total_steps", "batch_size", "hidden", "skill_dim", "buffer_size", "utd"),

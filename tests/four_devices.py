@@ -80,7 +80,7 @@ def test_an_update_on_four_devices_is_the_update_of_the_whole_batch(algo, change
 
 CONFIG = tiny(num_envs=8, buffer_size=240, batch_size=16, cohorts=2, warmup_episodes=8, iterations_per_dispatch=3)
 # diayn compiles fastest; what is tested with it is the loop.
-RUN = dataclasses.replace(CONFIG, algo="diayn", skill_dim=4, eval_every=5 * 40)
+RUN = CONFIG.replace(algo="diayn", skill_dim=4, eval_every=5 * 40)
 
 
 def episodes_by_skill(ring) -> list[np.ndarray]:

@@ -40,7 +40,7 @@ def toy(tmp_path):
     ) -> dict[str, Any]:
         agent = perfect_skills(discrete)
         state = agent.init(None).replace(updates=jnp.int32(updates))
-        skills = Skills(dataclasses.replace(RUN, algo="diayn" if discrete else "genda"), 77, agent, state)
+        skills = Skills(RUN.replace(algo="diayn" if discrete else "genda"), 77, agent, state)
         config = dataclasses.replace(QUICK, **changes)
         return task.run_task(
             tmp_path / name, None, OPTIONS, config, seeds, str(CACHE), ToyTask(Walk(), radius=OPTIONS.radius), skills

@@ -75,7 +75,7 @@ def test_mistakes_are_one_line_and_noticed_before_anything_is_built(
     tmp_path, capsys, nothing_is_built, arguments, words
 ):
     folder = tmp_path / "run"
-    flags = ["--env", "point", *TINY, "--out", str(folder), *arguments]
+    flags = ["--env", "point", *(TINY if "--algo" not in arguments else []), "--out", str(folder), *arguments]
     line = call(capsys, "--out", lambda: train(parse(flags)))
     assert all(word in line for word in words), line
     assert not folder.exists()
