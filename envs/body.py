@@ -192,7 +192,8 @@ class Body(SkillEnv):
         ctrl = low + (high - low) * (jnp.clip(action, -1, 1) + 1) / 2
 
         def substep(carry: tuple[PhysicsState, StepRecord], _) -> tuple[tuple[PhysicsState, StepRecord], None]:
-            return physics.step(self.physics_model, carry[0], ctrl), None
+            with jax.named_scope("physics"):
+                return physics.step(self.physics_model, carry[0], ctrl), None
 
         blank = jax.tree.map(
             lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(substep, (body.physics, None), None)[0][1]

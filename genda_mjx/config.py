@@ -56,6 +56,7 @@ class Config:
     coordinator: str = ""  # HOST:PORT of process 0 where nothing else tells (TPU pods and Slurm do); with the next two
     num_processes: int = 0  # how many there are
     process_id: int = -1  # which of them this is
+    compile_for: str = ""  # compile the run for chips that are not here (v5e:2x2, h100:4) and report; "list" names them
 
     # Networks
     hidden: int = 1024  # width of both hidden layers, all networks
@@ -158,12 +159,14 @@ ACCELERATOR: dict[str, Any] = {
 
 # Fields that may differ from the stored run when it continues; all others decide what is computed.
 RESUMABLE = frozenset(
-    {"out", "resume", "total_steps", "checkpoint_every", "keep_last", "keep_every", "wandb", "tensorboard",
-     "compile_cache", "iterations_per_dispatch", "eval_every", "num_devices", "coordinator", "num_processes",
-     "process_id"}
-)  # fmt: skip
+    {
+        *("out", "resume", "total_steps", "checkpoint_every", "keep_last", "keep_every", "wandb", "tensorboard"),
+        *("compile_cache", "iterations_per_dispatch", "eval_every", "num_devices", "coordinator", "num_processes"),
+        *("process_id", "compile_for"),
+    }
+)
 # Of those, what belongs to one start of a run and not to the run: not stored with it.
-OF_A_START = ("resume", "num_devices", "coordinator", "num_processes", "process_id")
+OF_A_START = ("resume", "num_devices", "coordinator", "num_processes", "process_id", "compile_for")
 
 
 def preset(env: str, name: str, algo: str = "genda", **chosen: Any) -> Config:

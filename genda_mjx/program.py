@@ -48,13 +48,18 @@ def iterate(parts: Parts, state: TrainState) -> tuple[TrainState, Metrics]:
     key, key_collect, key_learn = jax.random.split(state.key, 3)
     warmup = state.iteration < schedule.warmup_iterations
 
-    under_way, episodes, valid, whole = collect(parts, state, key_collect, warmup)
-    ring = replay.insert(state.ring, episodes, valid, whole)
-    places = replay.places(ring)
+    with jax.named_scope("rollout"):  # scopes name the parts in what a compiler says (hlo.py)
+        under_way, episodes, valid, whole = collect(parts, state, key_collect, warmup)
+    with jax.named_scope("replay"):
+        ring = replay.insert(state.ring, episodes, valid, whole)
+        places = replay.places(ring)
 
     def update(agent_state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
         key_batch, key_update = jax.random.split(key)
-        return agent.update(agent_state, sample_batch(parts, ring, places, key_batch), key_update)
+        with jax.named_scope("replay"):
+            batch = sample_batch(parts, ring, places, key_batch)
+        with jax.named_scope("update"):
+            return agent.update(agent_state, batch, key_update)
 
     agent_state, metrics = learn(update, state.agent, key_learn, schedule.updates_per_iteration, warmup)
     metrics = total_metrics(metrics, ring, places) | {"updates": agent_state.updates}
@@ -83,7 +88,7 @@ def sample_batch(parts: Parts, ring: EpisodeRing, places: Places, key: Array) ->
     times = jnp.stack([t, t + 1, t_c, jnp.zeros_like(t), jnp.full_like(t, length)])
     s, s_next, s_c, s_0, s_T = replay.observations(episodes.observations, place, times, parts.env.history)
     (a,) = replay.rows(episodes.actions, place, t[None])
-    return Batch(s=s, a=a, s_next=s_next, s_c=s_c, s_0=s_0, s_T=s_T, z_roll=replay.flat(episodes.skill)[place])
+    return Batch(s=s, a=a, s_next=s_next, s_c=s_c, s_0=s_0, s_T=s_T, z_roll=replay.entries(episodes.skill, place))
 
 
 def learn(

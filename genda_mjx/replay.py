@@ -96,8 +96,17 @@ def sample_times(key: Array, batch: int, length: int, max_horizon: int) -> tuple
 
 
 def rows(leaf: Array, places: Array, times: Array) -> Array:
-    """leaf [slots, M, T+1, ...] -> [K, B, ...], row times[K, B] of episode places[B]; nothing else is read."""
-    return flat(leaf).at[places[None, :], times].get(mode="promise_in_bounds")
+    """leaf [slots, M, T+1, ...] -> [K, B, ...], row times[K, B] of episode places[B]; nothing else is read.
+
+    Slot and column stay two indices: joined into one axis, a TPU copies the whole ring at every update.
+    """
+    slot, column = jnp.divmod(places, leaf.shape[1])
+    return leaf.at[slot[None, :], column[None, :], times].get(mode="promise_in_bounds")
+
+
+def entries(leaf: Array, places: Array) -> Array:
+    """leaf [slots, M, ...] -> [B, ...]: what an episode has once."""
+    return leaf.at[jnp.divmod(places, leaf.shape[1])].get(mode="promise_in_bounds")
 
 
 def observations(stored: Any, places: Array, times: Array, history: int) -> list[Any]:
@@ -121,8 +130,3 @@ def stack(stored: Any, history: int) -> Any:
         return jnp.concatenate(past, -1)
 
     return jax.tree.map(of, stored)
-
-
-def flat(leaf: Array) -> Array:
-    """leaf [slots, M, ...] by flat places [slots * M, ...]."""
-    return leaf.reshape(leaf.shape[0] * leaf.shape[1], *leaf.shape[2:])

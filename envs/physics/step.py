@@ -53,7 +53,9 @@ def step(physics_model: PhysicsModel, state: PhysicsState, ctrl: Array) -> tuple
     qacc, total_force, contact_fields = _constrain(physics_model, poses, motion, inertia, force, state)
 
     damping = np.diag(timestep * model.dof_damping).astype(np.float32)  # implicit in velocity, as mj_Euler
-    qvel = state.qvel + timestep * jax.vmap(solver.solve_spd)(inertia + damping, total_force.T).T
+    with jax.named_scope("solver"):
+        acceleration = jax.vmap(solver.solve_spd)(inertia + damping, total_force.T).T
+    qvel = state.qvel + timestep * acceleration
     qpos = _integrate(physics_model, poses.qpos, qvel, timestep)
     return PhysicsState(qpos, qvel, act, warmstart=qacc), StepRecord(state.qpos, state.qvel, qacc, *contact_fields)
 
@@ -72,15 +74,16 @@ def _constrain(
     rows, layout = contacts.contact_rows(physics_model, poses, motion, contact, bodies, state.qvel)
     eq_inertia = jnp.einsum("ev,en,ew->nvw", eq_jacobian, eq_stiffness, eq_jacobian)
     eq_drive = eq_jacobian.T @ (eq_stiffness * eq_reference)
-    solution = jax.vmap(solver.solve, in_axes=(0, 0, 0, 0, 0, None, None))(
-        inertia + eq_inertia,
-        (force + eq_drive).T,
-        jax.tree.map(jnp.transpose, limits),
-        rows,
-        state.warmstart.T,
-        model.opt.iterations,
-        model.opt.ls_iterations,
-    )
+    with jax.named_scope("solver"):
+        solution = jax.vmap(solver.solve, in_axes=(0, 0, 0, 0, 0, None, None))(
+            inertia + eq_inertia,
+            (force + eq_drive).T,
+            jax.tree.map(jnp.transpose, limits),
+            rows,
+            state.warmstart.T,
+            model.opt.iterations,
+            model.opt.ls_iterations,
+        )
     qacc = solution.qacc.T
     eq_force = eq_jacobian.T @ (eq_stiffness * (eq_reference - eq_jacobian @ qacc))
     contact_force = jax.vmap(layout.total_force)(contact, solution.row_force)

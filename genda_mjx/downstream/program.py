@@ -217,14 +217,14 @@ def sample_batch(
     key_episode, key_time, key_share, key_later = jax.random.split(key, 4)
     episodes: MacroEpisode = ring.episodes
     place = replay.sample_episodes(places, key_episode, batch)
-    length, success = replay.flat(episodes.length)[place], replay.flat(episodes.success)[place]
+    length, success = replay.entries(episodes.length, place), replay.entries(episodes.success, place)
     t = jax.random.randint(key_time, (batch,), 0, length)
     later = jax.random.randint(key_later, (batch,), t + 1, length + 1)
     position_next, hindsight = replay.rows(episodes.positions, place, jnp.stack([t + 1, later]))
     s, s_next = replay.observations(episodes.observations, place, jnp.stack([t, t + 1]), history=1)
     (action,) = replay.rows(episodes.actions, place, t[None])
     relabel = jax.random.uniform(key_share, (batch,)) < her_ratio
-    goal = jnp.where(relabel[:, None], hindsight, replay.flat(episodes.goal)[place])
+    goal = jnp.where(relabel[:, None], hindsight, replay.entries(episodes.goal, place))
     near = jnp.linalg.norm(position_next - goal, axis=-1) <= radius
     done = jnp.where(relabel, near, success & (t == length - 1)).astype(jnp.float32)
     return MacroBatch(seen=(s, goal), action=action, seen_next=(s_next, goal), reward=done, done=done)

@@ -1,0 +1,70 @@
+"""The run's program on the accelerators' own compilers, without a chip: `make test-accelerators`.
+
+Needs libtpu and the CUDA plugin, in an environment of their own. Each case is a process, because a compiler is set up
+before jax starts.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+CODE = """
+import json, sys
+from genda_mjx import hlo, platform
+from genda_mjx.build import build
+from genda_mjx.runs import compile_only
+from genda_mjx.runs.arguments import parse
+config = parse(sys.argv[1:])
+target = platform.parse(config.compile_for)
+platform.prepare(target)
+built = build(config, mesh=platform.make_mesh(target))
+compiled = compile_only.lower(built).compile()
+text, found = compiled.as_text(), compile_only.measure(built, target, compiled)
+program = hlo.parse(text)
+found["float64"] = sum("f64[" in run.op.shape for run in program.walk())
+found["host"] = sum(run.op.opcode.startswith(hlo.HOST) for run in program.walk())
+print(json.dumps(found))
+"""
+POINT = ["--env", "point", "--preset", "small"]
+
+
+def compile_for(target: str, *flags: str) -> dict:
+    command = [sys.executable, "-c", CODE, "--compile_for", target, *flags]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=3000)
+    assert run.returncode == 0, run.stderr[-3000:]
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def check(found: dict, scratch: float) -> None:
+    """What must stay true of every program on every target; scratch: bytes."""
+    assert found["fits"] and found["float64"] == 0 and found["host"] == 0
+    assert found["ring_copies_in_loops"] == 0
+    assert found["temp"] < scratch
+    assert {"updates", "physics"} <= set(found["seconds"]) and found["iteration_seconds"] > 0
+
+
+@pytest.mark.parametrize("target", ["v5e:1x1", "v5e:2x2", "a100"])
+def test_point(target):
+    found = compile_for(target, *POINT)
+    check(found, scratch=150e6)
+    assert (found["counts"]["collectives"] > 0) == (target == "v5e:2x2")
+
+
+@pytest.mark.parametrize("target", ["v5e", "a100"])
+def test_bf16(target):
+    check(compile_for(target, *POINT, "--bf16"), scratch=150e6)
+
+
+@pytest.mark.parametrize("algo", ["metra", "csf", "diayn", "cic"])
+def test_every_agent(algo):
+    check(compile_for("v5e", *POINT, "--algo", algo), scratch=150e6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("env", "scratch"), [("fish", 0.7e9), ("quadruped", 3e9), ("humanoid", 4e9), ("dog", 6e9)])
+def test_heavier_bodies(env, scratch):
+    check(compile_for("v5e", "--env", env, "--preset", "accelerator"), scratch)
