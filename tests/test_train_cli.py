@@ -66,7 +66,7 @@ def nothing_is_built(monkeypatch):
         (["--num_devices", "3"], ["--num_devices 3", "jax sees 1"]),
         (["--total_steps", "399"], ["--total_steps 399", "one iteration", "400"]),
         (["--env", "dog", "--algo", "nothing"], ["'nothing'", "genda, metra, csf, diayn, cic"]),
-        (["--algo", "cic", "--discrete"], ["--discrete", "--algo metra"]),
+        (["--algo", "cic", "--discrete"], ["--discrete", "metra", "cic"]),
         (["--algo", "diayn", "--no_cib"], ["--no_cib", "genda", "diayn"]),
         (["--resume"], ["nothing to resume"]),
     ],
