@@ -2,8 +2,8 @@
 
     python -m benchmarks.fidelity [body ...]
 
-First how often the unedited body touches itself; then, over 480 states of random rollouts in C MuJoCo, most in
-contact: the largest velocity error (rad/s, m/s) after one step, as the body is, with other solver trip counts, and
+It prints how often the unedited body touches itself; then, over 480 states of random rollouts in C MuJoCo, most in
+contact, the largest velocity error (rad/s, m/s) after one step: as the body is, with other solver trip counts, and
 with other contact caps.
 """
 
@@ -63,7 +63,7 @@ def report(label: str, model: mujoco.MjModel, states: list[np.ndarray]) -> None:
     physics_model = PhysicsModel.of(model)
 
     def last(x: np.ndarray) -> jax.Array:
-        """Copies on the last axis."""
+        """Moves the copies to the last axis."""
         return jnp.asarray(x.T, jnp.float32)
 
     *before, ctrl, expected = states

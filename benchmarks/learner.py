@@ -188,7 +188,7 @@ def main() -> None:
     options = tyro.cli(Options)
     env = envs.make(options.env, normalize=False)  # speed does not depend on the scale
     print(f"{jax.default_backend()}, {os.cpu_count()} cores, jax {jax.__version__}, sizes of {options.env}\n")
-    print("| width | GFLOP an update | ms | updates/s | GFLOP/s | its products alone | share | 1024 x w x w | share |")
+    print("| width | GFLOP per update | ms | updates/s | GFLOP/s | its products alone | share | 1024 x w x w | share |")
     print("|---|---|---|---|---|---|---|---|---|")
     for width in options.widths:
         updates(width, Spec.of(env), options.seconds)

@@ -39,7 +39,7 @@ def runner(env: envs.SkillEnv, state, actions):
 
 
 def ratios(body: str, task: str, copies: int) -> tuple[np.ndarray, float]:
-    """Seconds in the maze over seconds on the open floor, one a pair of runs, and physics steps/s on the open floor."""
+    """Seconds in the maze over those on the open floor for each pair of runs, and physics steps/s on the open floor."""
     maze, floor = goals.make(body, task), envs.make(body)
     keys = jax.random.split(jax.random.key(0), copies)
     actions = jax.random.uniform(jax.random.key(1), (AGENT_STEPS, copies, floor.action_size), minval=-1)

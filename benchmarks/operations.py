@@ -3,8 +3,8 @@
     python -m benchmarks.operations                       plain SAC as in benchmarks.peers
     python -m benchmarks.operations --algo genda --width 1024
 
-For the CPU, whose trace has every operation of the program by its XLA name. Tracing itself costs a little: the time
-without it is printed beside the sum.
+This works on the CPU, whose trace has every operation of the program by its XLA name. Tracing itself costs a little:
+the time without it is printed beside the sum.
 """
 
 import dataclasses
@@ -45,7 +45,7 @@ class Options:
 
 
 def kind(name: str) -> str:
-    """Of an operation named as XLA does: dot_general.3, copy_multiply_fusion.1, wrapped_reduce-window."""
+    """The kind of an operation, from XLA's name: dot_general.3, copy_multiply_fusion.1, wrapped_reduce-window."""
     words = re.split(r"[_.\-]", name.removeprefix("wrapped_"))
     if words[0] in KINDS:
         return KINDS[words[0]]
@@ -100,9 +100,9 @@ def main() -> None:
     total = sum(spent.values())
     print(
         f"{options.algo}, sizes of {options.env}, width {options.width}, batch {options.batch_size}: "
-        f"{1e3 * np.median(times[1:]) / options.updates:.2f} ms an update, {total:.2f} ms in traced operations"
+        f"{1e3 * np.median(times[1:]) / options.updates:.2f} ms per update, {total:.2f} ms in traced operations"
     )
-    print("\n| kind | ms an update | share | operations |\n|---|---|---|---|")
+    print("\n| kind | ms per update | share | operations |\n|---|---|---|---|")
     for name, value in spent.most_common():
         print(f"| {name} | {value:.2f} | {value / total:.0%} | {count[name]:.0f} |")
 

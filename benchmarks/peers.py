@@ -1,9 +1,9 @@
-"""Our program against Brax's SAC trainer on the same work: env steps a second, in one process.
+"""Our program against Brax's SAC trainer on the same work: env steps per second, in one process.
 
     python -m benchmarks.peers [--env fish] [--num_envs 64] [--width 256] [--batch_size 256] [--updates 4] [--filling]
 
-Same body (ours, through the Brax API), actor and twin critic of the same sizes with LayerNorm in the critics, same
-batch, same gradient steps per env step, same number of env steps a measurement, same replay. Both fill the replay with
+Both have the same body (ours, through the Brax API), actor and twin critic of the same sizes with LayerNorm in the
+critics, batch, gradient steps per env step, env steps per measurement, and replay. Both fill the replay with
 random steps first, since a run of ten million steps with the paper's replay of one million spends nine tenths of its
 time with a full one; --filling measures before it is full. Brax's figure is its own training/sps; its first epoch
 compiles and is left out. Ours runs plain SAC on the same losses as our agents, with the env's reward of zero, as an
@@ -64,7 +64,7 @@ def plain_sac(config: Config, spec: Spec) -> Agent:
 
 
 def ours(options: Options) -> list[float]:
-    """Env steps a second, one for each iteration."""
+    """Env steps per second of each iteration."""
     env = make_env(options.env)
     config = Config(
         env=options.env,
@@ -89,7 +89,7 @@ def ours(options: Options) -> list[float]:
 
 
 def braxs(options: Options) -> list[float]:
-    """Env steps a second, one for each epoch of an episode of all envs."""
+    """Env steps per second of each epoch, which is an episode of all envs."""
     env = make_env(options.env)
     steps, speeds = options.num_envs * env.episode_length, []
     before = steps if options.filling else options.buffer_size

@@ -3,8 +3,8 @@
     python -m benchmarks.physics                       every body
     python -m benchmarks.physics fish dog --copies 16 128
 
-Each measurement is a process of its own (so that compilation is cold) with a time limit. Random actions from the
-body's own starts. Timings are noisy, so ours and C MuJoCo take turns and the ratio is the median of the pairs.
+Each measurement is a process of its own (so that compilation is cold) with a time limit, and takes random actions from
+the body's own starts. Timings are noisy, so ours and C MuJoCo take turns and the ratio is the median of the pairs.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python -m benchmarks.roofline [--env quadruped] [--preset accelerator]
 
 An estimate, not a measurement: the operations of one update and of one env step are counted in what jax traces, and
-each takes the longer of its FLOPs at peak rate and its bytes at peak bandwidth. Real programs reach
-a part of either; kernels' launch times are not in it, and they will dominate the physics of few envs.
+each takes the longer of its FLOPs at peak rate and its bytes at peak bandwidth. Real programs reach a part of either;
+kernels' launch times are not in it, and they will dominate the physics of few envs.
 """
 
 import dataclasses

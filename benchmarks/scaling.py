@@ -26,7 +26,7 @@ from genda_mjx import devices, sharding
 from genda_mjx.build import build, make_env
 from genda_mjx.config import preset
 
-UPDATES = 8  # an iteration
+UPDATES = 8  # per iteration
 REFERENCE = 128  # envs of the row that the others are held against
 
 
@@ -73,7 +73,7 @@ class Row:
         self._times.append(time.perf_counter() - start)
 
     def result(self) -> dict[str, float]:
-        """Without the first iteration, which also loads and allocates."""
+        """The measurement, without the first iteration, which also loads and allocates."""
         return {"compile": self.compiling, "seconds": float(np.median(self._times[1:])), "steps": self.steps}
 
 
@@ -87,7 +87,7 @@ def measure(options: Options, envs: tuple[int, ...], num_devices: int) -> dict[i
 
 
 def measure_apart(options: Options, num_devices: int) -> dict[str, float]:
-    """In a process of its own, which starts with that many virtual devices."""
+    """Measures in a process of its own, which starts with that many virtual devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={num_devices}"
     command = [sys.executable, "-m", "benchmarks.scaling", "--one_row", "--env", options.env]
     command += ["--envs", str(options.device_envs), "--cohorts", str(options.cohorts)]

@@ -1,4 +1,4 @@
-"""From a function of N copies at once to one of a single copy, which `vmap` takes back to all copies at once.
+"""Turns a function of N copies at once into one of a single copy, which `vmap` turns back into all copies at once.
 
 Physics that is written for the copies in the last axis of every array (`envs.physics`) stays so under `vmap`: JAX's
 own rule would add the copies as a first axis to every operation.
@@ -16,7 +16,7 @@ PART = 128  # copies that a CPU steps at a time
 
 
 def copies_last(fn: Callable) -> Callable:
-    """Makes a function of N copies (last axis of every leaf) one of a single copy, which vmap hands all at once.
+    """Makes a function of N copies (last axis of every leaf) one of a single copy, to which vmap hands all at once.
 
     A second vmap, over whole runs, multiplies the copies: the function only ever sees one axis of them, the last.
     """
@@ -36,7 +36,7 @@ def copies_last(fn: Callable) -> Callable:
 
 
 def _axes_joined(fn: Callable) -> Callable:
-    """fn of N copies (last axis); under vmap over S, one call of S * N copies."""
+    """Returns fn of N copies (last axis) such that vmap over S of them is one call of S * N copies."""
 
     @custom_batching.custom_vmap
     def copies(*args):
@@ -57,7 +57,7 @@ def _axes_joined(fn: Callable) -> Callable:
 
 
 def _in_parts_on_a_cpu(fn: Callable) -> Callable:
-    """fn of N copies (last axis); on a CPU PART of them in turn, which was faster (docs/performance.md).
+    """Returns fn of N copies (last axis) such that a CPU runs PART of them at a time (docs/performance.md says why).
 
     The platform is known when the program is lowered, not when it is traced: a program for another chip than this
     computer's does not contain the parts. The price is that fn is traced twice, for a part and for all copies.

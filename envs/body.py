@@ -99,7 +99,7 @@ class Body(SkillEnv):
 
     @abc.abstractmethod
     def observe(self, quantities: Quantities) -> list[Array]:
-        """Named quantities [k, N] in order."""
+        """The observation: named quantities [k, N] in order."""
 
     def sense(self, sensors: SensorQuantities) -> list[Array]:
         """Acceleration-stage sensors [k, N] in order; none unless a body says so."""
@@ -124,7 +124,7 @@ class Body(SkillEnv):
 
     @property
     def dt(self) -> float:
-        """Seconds an agent step."""
+        """Seconds per agent step."""
         return self.action_repeat * self.control_timestep
 
     def reset(self, rng: Array) -> State:

@@ -6,7 +6,7 @@ import numpy as np
 def coverage(positions: np.ndarray, bin_size: float) -> int:
     """Distinct bins that the positions visit; the last position is left out, as officially.
 
-    Not clipped to a 140 m square as the official grid is (docs/fidelity.md).
+    They are not clipped to a 140 m square as the official grid is (docs/fidelity.md).
     """
     visited = np.asarray(positions)[:, :-1].reshape(-1, positions.shape[-1])
     return len(np.unique(np.floor(visited / bin_size).astype(np.int64), axis=0))

@@ -25,7 +25,7 @@ def load(name: str, size: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def measure(name: str, episodes: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, int]:
-    """Mean and std over uniform random actions; failed copies are left out and counted."""
+    """Mean and std [obs] of observations under uniform random actions, and how many copies failed and were left out."""
     import envs  # it imports this module
 
     env = envs.make(name, normalize=False)
@@ -53,7 +53,7 @@ def measure(name: str, episodes: int, seed: int = 0) -> tuple[np.ndarray, np.nda
 
 
 def digits(values: np.ndarray) -> list[float]:
-    """Six of them: more would be noise."""
+    """Values with six digits: more would be noise."""
     return [float(f"{value:.6g}") for value in values]
 
 

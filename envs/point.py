@@ -9,7 +9,7 @@ from envs.body import Body
 RADIUS = 0.2  # m
 MASS = 1.0  # kg
 DAMPING = 1.0  # N s/m: time constant 1 s
-THRUST = 5.0  # N: top speed 5 m/s along each axis, 50 m an episode
+THRUST = 5.0  # N: top speed 5 m/s along each axis, 50 m per episode
 TIMESTEP = 0.025  # s
 
 

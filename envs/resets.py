@@ -23,7 +23,7 @@ CACHE = pathlib.Path(__file__).resolve().parent.parent / ".cache" / "banks"
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Bank:
-    """Start states, one a row."""
+    """Start states, one per row."""
 
     qpos: np.ndarray
     qvel: np.ndarray

@@ -118,7 +118,7 @@ def select(options: Options) -> Table:
 
 
 def cells(options: Options, table: Table, flags: list[str]) -> list[Cell]:
-    """Bodies, then seeds, then variants, then tasks: cut short, it still compares the variants on some seeds."""
+    """All cells: bodies, then seeds, variants, tasks, so that a grid cut short compares the variants on some seeds."""
     found = []
     for body in table.bodies:
         out = options.out and str(Path(options.out) / body)
@@ -154,7 +154,7 @@ def success_of(cell: Cell, config: ControllerConfig) -> float | None:
 
 
 def control(grid: list[Cell], config: ControllerConfig) -> None:
-    """Every controller that is missing, one after another."""
+    """Trains every missing controller, one after another."""
     for number, cell in enumerate(grid, 1):
         done = success_of(cell, config)
         print(f"[{number}/{len(grid)}] {cell.task} on {cell.config.out}: {'new' if done is None else done}", flush=True)
@@ -185,7 +185,7 @@ def markdown(grid: list[Cell], config: ControllerConfig) -> str:
 
 
 def flops_per_update(config: ControllerConfig, cell: Cell, spec: Spec, goal_size: int) -> float:
-    """Counted by XLA in one gradient step of a controller, without compiling it."""
+    """FLOPs of one gradient step of a controller, counted by XLA without compiling it."""
     seen = spec.observation, jax.ShapeDtypeStruct((goal_size,), jnp.float32)
     pi = controller.make(config, agents.make(cell.config, spec), seen)
     rows = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((config.batch_size, *leaf.shape), leaf.dtype), seen)
@@ -197,7 +197,7 @@ def flops_per_update(config: ControllerConfig, cell: Cell, spec: Spec, goal_size
 
 
 def print_cost(grid: list[Cell], config: ControllerConfig) -> None:
-    """Pre-training body by body, then the controllers: gradient steps in hours, and the environment steps they take."""
+    """Prints the cost of pre-training body by body, then of the controllers: hours of updates, environment steps."""
     rate, hours, steps, waiting = run.product_rate(), 0.0, 0, 0
     for body in dict.fromkeys(cell.config.env for cell in grid):
         mine = [cell for cell in grid if cell.config.env == body]

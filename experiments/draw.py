@@ -1,8 +1,8 @@
 """What runs reach over their steps, mean and spread over seeds: python -m experiments.draw FOLDER
 
 The folder holds <variant>-seed<k>/metrics.csv (as experiments.run makes it, also with seeds side by side) or, to keep
-with the docs, <variant>-seed<k>.csv. Drawn is the environment's headline, which a csv itself names: it is the column
-that a random policy has too.
+with the docs, <variant>-seed<k>.csv. What is drawn is the environment's headline, which a csv itself names: it is the
+column that a random policy has too.
 """
 
 import csv

@@ -62,7 +62,7 @@ def folder(options: Options, experiment: Experiment) -> Path:
 
 
 def state_of(config: Config, total_steps: int) -> str:
-    """new, stopped or done."""
+    """The state of a run: new, stopped or done."""
     if not (Path(config.out) / "config.json").exists():
         return "new"
     if not (Path(config.out) / "checkpoints").is_dir():
@@ -74,7 +74,7 @@ def state_of(config: Config, total_steps: int) -> str:
 
 
 def flops_per_update(config: Config, spec: Spec) -> float:
-    """Counted by XLA in one gradient step, without compiling it (nor tracing the physics, as `build` would)."""
+    """FLOPs of one gradient step, counted by XLA without compiling it (nor tracing the physics, as `build` would)."""
     agent = agents.make(config, spec)
     state = jax.eval_shape(agent.init, jax.random.key(0))
     lowered = jax.jit(agent.update).lower(state, batch_shapes(config, spec), jax.random.key(0))
@@ -94,7 +94,7 @@ def product_rate(size: int = 1024, seconds: float = 0.5) -> float:
 
 
 def print_cost(configs: list[Config], env: SkillEnv | None = None) -> None:
-    """Every run with its state, steps and the time of its updates. env: instead of the body that the configs name."""
+    """Prints every run with its state, steps and the time of its updates. env: instead of the configs' body."""
     env = env or make_env(configs[0].env)
     rate, total = product_rate(), 0.0
     print("| run | state | steps | updates | hours of updates |\n|---|---|---|---|---|")
@@ -112,7 +112,7 @@ def print_cost(configs: list[Config], env: SkillEnv | None = None) -> None:
 
 
 def train(configs: list[Config], env: SkillEnv | None = None) -> None:
-    """Whatever is missing, one run after another. env: instead of the body that the configs name."""
+    """Trains what is missing, one run after another. env: instead of the body that the configs name."""
     length = (env or body_class(configs[0].env)).episode_length
     for number, config in enumerate(configs, 1):
         state = state_of(config, schedule.derive(config, length).total_steps)

@@ -45,7 +45,7 @@ def build(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None)
 
 
 def batch_shapes(config: Config, spec: Spec) -> Batch:
-    """Of what an agent learns from."""
+    """Shapes of the batch that an agent learns from."""
 
     def rows(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((config.batch_size, *leaf.shape), leaf.dtype)
@@ -63,7 +63,7 @@ def body_class(name: str) -> type[envs.Body]:
 
 
 def make_env(name: str, **options) -> envs.Body:
-    """A body; a mistake in its name or options is the user's."""
+    """A body; a mistake in its name or options becomes a UserError."""
     try:
         return envs.make(name, **options)
     except ValueError as error:

@@ -1,6 +1,6 @@
 """Every option of a run, which is also the command line, and the presets as data. An agent's own options are with it.
 
-Letters used in all docstrings: N envs, in G cohorts of M (N = M where there is one), T steps an episode, B batch,
+Letters used in all docstrings: N envs, in G cohorts of M (N = M where there is one), T steps per episode, B batch,
 C ring capacity (episodes), d skill dimension.
 """
 
@@ -18,10 +18,10 @@ class UserError(ValueError):
 
 @dataclasses.dataclass(frozen=True)
 class AgentOptions:
-    """What an agent has of its own; each agent's module derives its `Options` from this. Flat on the command line."""
+    """Options that only one agent has: its module derives `Options` from this. On the command line they stand flat."""
 
     def defaults(self) -> dict[str, Any]:
-        """Options of every run whose default is another one for this agent."""
+        """Shared options for which this agent has another default."""
         return {}
 
     def check(self) -> None:
@@ -39,7 +39,7 @@ class Config:
     seed: int = 0  # seeds everything: networks, resets, skills, batches
     num_seeds: int = 1  # runs with seeds seed, seed + 1, ... vmapped in one program, each with its own folder seed_<k>
     out: str = ""  # run folder; empty means runs/<env>, or runs/<env>_<algo> for a baseline
-    resume: bool = False  # continue the run in --out, bit for bit
+    resume: bool = False  # continue the run in --out; bit for bit on the same kind of machine and number of devices
 
     # Schedule: one iteration is M = num_envs / cohorts episodes and round(M * T * utd) updates.
     total_steps: int = 10_000_000  # environment steps (agent steps, after action repeat) over all envs
@@ -48,14 +48,14 @@ class Config:
     cohorts: int = 1  # G, groups of envs whose episodes end in turn: an iteration is then T/G steps of all envs
     batch_size: int = 256  # B, transitions per gradient step
     buffer_size: int = 1_000_000  # replay capacity in transitions, rounded down to whole iterations
-    warmup_episodes: int = 100  # learning starts after the steps of so many, all random, rounded up to whole iterations
+    warmup_episodes: int = 100  # learning starts after the steps of this many random episodes, in whole iterations
     iterations_per_dispatch: int = 1  # iterations that run on the device before the host looks again
 
     # Devices: num_envs, batch_size and buffer_size are totals over all of them
-    num_devices: int = 0  # of this machine; 0 takes all
-    coordinator: str = ""  # HOST:PORT of process 0 where nothing else tells (TPU pods and Slurm do); with the next two
-    num_processes: int = 0  # how many there are
-    process_id: int = -1  # which of them this is
+    num_devices: int = 0  # devices of this machine to use; 0 takes all
+    coordinator: str = ""  # HOST:PORT of process 0, with the next two options; not needed on TPU pods and under Slurm
+    num_processes: int = 0  # number of processes; only with --coordinator
+    process_id: int = -1  # number of this process, from 0; only with --coordinator
     compile_for: str = ""  # compile the run for chips that are not here (v5e:2x2, h100:4) and report; "list" names them
 
     # Networks
@@ -185,7 +185,7 @@ def preset(env: str, name: str, algo: str = "genda", **chosen: Any) -> Config:
 
 
 def validate(config: Config) -> None:
-    """Ranges that can be checked without an environment, and that the agent's options are those of --algo."""
+    """Checks ranges that need no environment, and that the agent's options are those of --algo."""
     if config.replace().agent != config.agent and type(config.agent) is not AgentOptions:
         raise TypeError(f"{config.algo} with the {type(config.agent).__module__} of another agent: use Config.replace")
     check_positive(

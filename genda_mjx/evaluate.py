@@ -27,7 +27,7 @@ Evaluate = Callable[[AgentState, Array, Array, Array], Episodes]
 
 
 def compile(env: SkillEnv, agent: Agent, episodes: int, abstract: AgentState, num_seeds: int = 1) -> Evaluate:
-    """evaluate(agent state, key, offset [2], random): one compilation serves every offset and the random policy.
+    """Compiles evaluate(agent state, key, offset [2], random), which serves every offset and the random policy.
 
     With several seeds the state, the key and the episodes have a leading [S].
     """
@@ -69,7 +69,7 @@ def latents_of(agent: Agent, state: AgentState, observations: Any) -> Array:
 
 
 def evaluation_key(seed: int, step: int) -> Array:
-    """Apart from the training keys, so that evaluating more or less often changes nothing that is learned."""
+    """A key apart from those of training, so that evaluating more or less often changes nothing that is learned."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), 0x65766C), step)
 
 

@@ -1,4 +1,4 @@
-"""The networks, all two hidden layers wide `hidden`. Initialisers follow the official code (docs/fidelity.md).
+"""The networks, all with two hidden layers of width `hidden`. Initialisers follow the official code (docs/fidelity.md).
 
 Each takes what it sees as separate inputs, the observation first, and joins them itself (`encoders.join`).
 """
@@ -20,7 +20,7 @@ LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
 
 
 def precision(bf16: bool) -> DTypeLike:
-    """Of matrix products; parameters and outputs are float32 either way."""
+    """The dtype of matrix products; parameters and outputs are float32 either way."""
     return jnp.bfloat16 if bf16 else jnp.float32
 
 
@@ -93,7 +93,7 @@ def twin_critic(hidden: int, out: int = 1, dtype: DTypeLike = jnp.float32) -> nn
 
 
 class Gate(nn.Module):
-    """-> [codes] logits: is a skill with this code a relabelled direction (1) or a prior sample (0)?
+    """Logits [codes]: is a skill with this code a relabelled direction (1) or a prior sample (0)?
 
     Its input is a one-hot code, so all answers together are a table; the first layer is then its kernel, with no
     product, and the table serves the gate's use and its training.
@@ -126,7 +126,7 @@ def spectral_vectors(key: Array, params: Any) -> list[Array]:
 def spectral_normalised(params: Any, vectors: list[Array]) -> tuple[Any, list[Array]]:
     """A network with every kernel divided by its largest singular value, and the vectors to start from next time.
 
-    One power iteration a call: the estimate follows the kernel as it learns. Vectors are constants to the gradient.
+    One power iteration per call: the estimate follows the kernel as it learns. Vectors are constants to the gradient.
     """
     leaves, tree = jax.tree.flatten(params)
     starts, found = iter(vectors), []

@@ -8,7 +8,7 @@ batch. M is the number of envs N or, with cohorts, of those whose episodes end i
 number of iterations in one dispatch; its state is donated, so the ring is updated in place. Nothing here talks to the
 host: files, signals and progress are in `runs/`.
 
-The program runs on all devices of a mesh, be it one: each has its share of the envs, of the ring and of every batch,
+The program runs on all devices of a mesh, even of one: each has its share of the envs, of the ring and of every batch,
 and the whole agent. What crosses devices goes through `devices.py`: gradients (in `agents.base.grad`), the batch
 where a loss compares its samples with each other, and metrics.
 """
@@ -78,7 +78,7 @@ def collect(
 
 
 def sample_batch(parts: Parts, ring: EpisodeRing, places: Places, key: Array) -> Batch:
-    """This device's share of B transitions from valid episodes: six rows a sample are read, never whole episodes."""
+    """This device's share of B transitions of valid episodes: six rows per sample are read, never whole episodes."""
     size = parts.config.batch_size // devices.number()
     key_episode, key_time = jax.random.split(key)
     episodes: Episode = ring.episodes
@@ -100,7 +100,7 @@ def learn(
 ) -> tuple[AgentState, Metrics]:
     """`count` gradient steps update(state, key), each on its own batch, and the means of their metrics.
 
-    None of them in the warm-up, where metrics are NaN.
+    In the warm-up there are no gradient steps, and the metrics are NaN.
     """
 
     def steps(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
@@ -115,7 +115,7 @@ def learn(
 
 
 def total_metrics(metrics: Metrics, ring: EpisodeRing, places: Places) -> Metrics:
-    """Over all devices, with counts of the ring's episodes: one exchange, after those of the updates."""
+    """Metrics over all devices, with counts of the ring's episodes: one exchange, after those of the updates."""
     counts = {"valid": places.count, "empty": places.count == 0, "failed": ring.rejected.sum()}
     metrics, means = devices.average((metrics, jax.tree.map(jnp.float32, counts)))
     total = {name: jnp.round(mean * devices.number()).astype(jnp.int32) for name, mean in means.items()}
@@ -126,7 +126,7 @@ def total_metrics(metrics: Metrics, ring: EpisodeRing, places: Places) -> Metric
 
 
 def begin(parts: Parts, key: Array) -> TrainState:
-    """Before the first iteration: fresh networks, an empty ring and, with cohorts, all envs reset."""
+    """The state before the first iteration: fresh networks, an empty ring and, with cohorts, all envs reset."""
     config, schedule, env, agent = parts
     key_agent, key_run = jax.random.split(key)
     agent_state = agent.init(key_agent)
@@ -140,7 +140,7 @@ def begin(parts: Parts, key: Array) -> TrainState:
 
 
 class Program(NamedTuple):
-    """The compiled form."""
+    """The program's functions, jitted."""
 
     init: Callable[[Array], TrainState]  # key, or [S] keys -> state
     run: Callable[
@@ -164,7 +164,7 @@ def make(parts: Parts, mesh: Mesh) -> Program:
         init, one = jax.vmap(init, out_axes=axes), jax.vmap(one, in_axes=(axes,), out_axes=(axes, 0))
 
     def run(state: TrainState, n: Array) -> tuple[TrainState, Metrics]:
-        """n <= iterations_per_dispatch iterations; the count is a run-time value, so there is one compilation."""
+        """Runs n <= iterations_per_dispatch iterations; n is a run-time value, so there is one compilation."""
         shapes = jax.eval_shape(one, state)[1]
         rows = jax.tree.map(lambda m: jnp.zeros((config.iterations_per_dispatch, *m.shape), m.dtype), shapes)
 

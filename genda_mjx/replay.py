@@ -20,11 +20,11 @@ from genda_mjx import devices
 
 @flax.struct.dataclass
 class EpisodeRing:
-    """Sampling only ever sees valid episodes."""
+    """The stored episodes, of which sampling only ever sees the valid ones."""
 
     episodes: Any  # pytree, leaves [slots, M, ...] of any dtype
     valid: Array  # [slots, M] bool, False for empty places and for episodes whose physics failed
-    slot: Array  # that the next insert fills
+    slot: Array  # the slot that the next insert fills
     inserted: Array  # episodes ever inserted, on all devices
     rejected: Array  # [M] those of them that were invalid, by column
 
@@ -37,22 +37,22 @@ class Places(NamedTuple):
 
 
 def empty(episode: Any, capacity: int, at_once: int) -> EpisodeRing:
-    """A ring for `capacity` episodes shaped like `episode` (arrays or ShapeDtypeStructs), M = at_once to an insert."""
+    """A ring for `capacity` episodes shaped like `episode` (arrays or ShapeDtypeStructs), M = at_once per insert."""
     if capacity % at_once:
         raise ValueError(f"capacity {capacity} is not a multiple of the {at_once} episodes inserted at once")
     shape = capacity // at_once, at_once
     return EpisodeRing(
         episodes=jax.tree.map(lambda leaf: jnp.zeros((*shape, *leaf.shape), leaf.dtype), episode),
         valid=jnp.zeros(shape, bool),
-        slot=jnp.zeros((), jnp.int32),  # a buffer each: one that is shared cannot be donated
+        slot=jnp.zeros((), jnp.int32),  # each its own buffer: one that is shared cannot be donated
         inserted=jnp.zeros((), jnp.int32),
         rejected=jnp.zeros(at_once, jnp.int32),
     )
 
 
 def insert(ring: EpisodeRing, episodes: Any, valid: Array, whole: Array | bool = True) -> EpisodeRing:
-    """Write M episodes (leaves [M, ...], valid [M]) over the oldest ones. Not `whole`: all are invalid, uncounted, and
-    overwritten by the next."""
+    """Writes M episodes (leaves [M, ...], valid [M]) over the oldest ones. If they are not `whole`, all are invalid,
+    uncounted, and overwritten by the next."""
 
     def write(store: Array, new: Array) -> Array:
         return jax.lax.dynamic_update_index_in_dim(store, new, ring.slot, axis=0)
@@ -67,7 +67,7 @@ def insert(ring: EpisodeRing, episodes: Any, valid: Array, whole: Array | bool =
 
 
 def places(ring: EpisodeRing) -> Places:
-    """Looked up once an insert, then used by every batch."""
+    """Where the ring can be read; looked up once per insert, then used by every batch."""
     valid = ring.valid.reshape(-1)
     found = jnp.nonzero(valid, size=len(valid), fill_value=0)[0].astype(jnp.int32)
     return Places(found, valid.sum(dtype=jnp.int32))
@@ -121,7 +121,7 @@ def observations(stored: Any, places: Array, times: Array, history: int) -> list
 
 
 def stack(stored: Any, history: int) -> Any:
-    """The same for whole episodes: frames [E, T+1, ...] -> observations [E, T+1, ...]; the first frame repeats."""
+    """Observations [E, T+1, ...] of whole episodes from their frames [E, T+1, ...]; the first frame repeats."""
     if history == 1:
         return stored
 

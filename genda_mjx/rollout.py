@@ -43,7 +43,7 @@ def collect(env: SkillEnv, agent: Agent, state: AgentState, key: Array, n: int, 
 
 
 def start_episodes(env: SkillEnv, agent: Agent, key_reset: Array, key_skill: Array, n: int) -> tuple[State, Array]:
-    """n copies at their start, with their skills [n, d]."""
+    """Resets n copies and draws their skills [n, d]."""
     z = devices.own_rows(lambda rows: agent.skills.sample(key_skill, rows), n)
     keys = devices.own_rows(lambda rows: jax.random.split(key_reset, rows), n)
     return jax.vmap(env.reset)(keys), z
@@ -64,7 +64,7 @@ def explore_or_act(env: SkillEnv, agent: Agent, state: AgentState, z: Array, war
 
 
 def step_envs(env: SkillEnv, start: State, choose: Choose, key: Array, count: int, keep: Keep) -> tuple[State, Steps]:
-    """`count` steps of N copies, and what `keep` takes of each state before its step."""
+    """Takes `count` steps of N copies and keeps what `keep` takes of each state before its step."""
 
     def step(now: State, key: Array) -> tuple[State, Steps]:
         action = choose(now.obs, key)

@@ -45,7 +45,7 @@ def derive(config: Config, episode_length: int, num_devices: int = 1) -> Schedul
         raise UserError(f"--utd {config.utd} gives no update in an iteration of {steps} steps; raise it")
 
     def whole(every: int) -> int:
-        """Rounded up, so that steps are hit exactly."""
+        """Rounds up to whole iterations, so that steps are hit exactly."""
         return -(-every // steps) * steps
 
     return Schedule(
@@ -64,7 +64,7 @@ def derive(config: Config, episode_length: int, num_devices: int = 1) -> Schedul
 
 
 def check_shares(config: Config, episode_length: int, num_devices: int) -> None:
-    """Cohorts and devices get equal shares of everything."""
+    """Refuses a config whose cohorts and devices cannot get equal shares of everything."""
     cohorts, envs, batch = config.cohorts, config.num_envs, config.batch_size
     if episode_length % cohorts:
         fitting = [g for g in range(1, episode_length + 1) if episode_length % g == 0]
@@ -94,7 +94,7 @@ def count(tree: Any) -> int:
 
 
 def available_bytes() -> int | None:
-    """Free memory of the first device; of the machine for the CPU backend; None where nobody tells."""
+    """Free memory of the first device; of the machine for the CPU backend; None where it is unknown."""
     device = jax.local_devices()[0]
     if device.platform == "cpu":
         try:
@@ -154,11 +154,11 @@ def check_memory(config: Config, needed: int, ring: int, num_devices: int) -> No
 
 
 def describe_memory(analysis: Any) -> str:
-    """XLA's own count, after the estimate; some backends have none."""
+    """XLA's own count of the memory, which some backends do not give."""
     if analysis is None:
         return "XLA does not tell how much memory the program takes"
     state, scratch = analysis.argument_size_in_bytes, analysis.temp_size_in_bytes
-    return f"by XLA's count {gib(state + scratch)} a device: {gib(state)} of state, {gib(scratch)} of scratch"
+    return f"by XLA's count {gib(state + scratch)} per device: {gib(state)} of state, {gib(scratch)} of scratch"
 
 
 def describe(config: Config, schedule: Schedule, agent: Agent, state: Any, num_devices: int = 1) -> str:
@@ -172,7 +172,7 @@ def describe(config: Config, schedule: Schedule, agent: Agent, state: Any, num_d
         f"{s.updates_per_iteration:,} updates of batch {config.batch_size} = {s.total_steps:,} steps",
         f"warm-up {s.warmup_iterations} iterations ({s.warmup_iterations * s.steps_per_iteration:,} random steps); "
         f"replay {s.capacity:,} episodes, {gib(nbytes(state.ring))}; "
-        f"{config.utd * config.batch_size:g} sampled transitions a step",
+        f"{config.utd * config.batch_size:g} sampled transitions per step",
         f"{count(state.agent.params):,} parameters; about {gib(memory.total)} of memory"
         + (f" of {gib(free)} free" if free is not None else "")
         + f" on {jax.default_backend()}",

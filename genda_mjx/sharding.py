@@ -1,4 +1,4 @@
-"""Which axis of a run's state is split over devices, and which is that of the seeds."""
+"""Which axis of a run's state is split over devices, and which one belongs to the seeds."""
 
 from typing import TypeVar
 

@@ -10,7 +10,7 @@ from genda_mjx.replay import EpisodeRing
 
 @flax.struct.dataclass
 class TrainState:
-    """Without cohorts there is no env state: every iteration starts with a reset of all envs."""
+    """The state of a run. Without cohorts it has no env state: every iteration starts with a reset of all envs."""
 
     agent: AgentState
     ring: EpisodeRing

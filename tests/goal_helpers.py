@@ -52,9 +52,15 @@ def perfect_skills(discrete: bool = False) -> Agent:
 
 
 QUICK = controller.ControllerConfig(
-    macro_steps=4_480, skill_steps=5, hidden=64, actor_rate=1e-3, critic_rate=1e-3, gradient_steps=25, batch_size=128,
+    macro_steps=4_480,
+    skill_steps=5,
+    hidden=64,
+    actor_rate=1e-3,
+    critic_rate=1e-3,
+    gradient_steps=25,
+    batch_size=128,
     warmup_episodes=32,
-)  # fmt: skip
+)
 
 
 def build(config=QUICK, discrete=False, task=None):

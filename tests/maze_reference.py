@@ -25,9 +25,13 @@ def literal_maze(body: str, task: str, side: float) -> mujoco.MjModel:
         for j in range(-1, 8):
             if (i, j) not in FREE_CELLS[task]:
                 spec.worldbody.add_geom(
-                    name=f"cell_{i}_{j}", type=mujoco.mjtGeom.mjGEOM_BOX, pos=[i * side, j * side, 1.5],
-                    size=[side / 2, side / 2, 1.5], contype=EVERYTHING, conaffinity=EVERYTHING,
-                )  # fmt: skip
+                    name=f"cell_{i}_{j}",
+                    type=mujoco.mjtGeom.mjGEOM_BOX,
+                    pos=[i * side, j * side, 1.5],
+                    size=[side / 2, side / 2, 1.5],
+                    contype=EVERYTHING,
+                    conaffinity=EVERYTHING,
+                )
     spec.option.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
     return spec.compile()
 

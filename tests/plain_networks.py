@@ -16,9 +16,14 @@ def make_batch(seed: int, size: int = BATCH, z: Array | None = None) -> agents.B
     state = lambda: jax.random.normal(next(keys), (size, OBS))
     direction = unit(jax.random.normal(next(keys), (size, 2)))
     return agents.Batch(
-        s=state(), a=jnp.tanh(state()[:, :ACTION]), s_next=state(), s_c=state(), s_0=state(), s_T=state(),
+        s=state(),
+        a=jnp.tanh(state()[:, :ACTION]),
+        s_next=state(),
+        s_c=state(),
+        s_0=state(),
+        s_T=state(),
         z_roll=direction if z is None else z,
-    )  # fmt: skip
+    )
 
 
 class Adam:
@@ -35,8 +40,10 @@ class Adam:
         self.v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, self.v, grads)
         return jax.tree.map(
             lambda p, m, v: p - self.rate * (m / (1 - 0.9**self.t)) / (jnp.sqrt(v / (1 - 0.999**self.t)) + 1e-8),
-            params, self.m, self.v,
-        )  # fmt: skip
+            params,
+            self.m,
+            self.v,
+        )
 
 
 def layer(p, x):

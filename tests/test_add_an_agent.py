@@ -28,8 +28,16 @@ def lsd(tmp_path, monkeypatch):
 
 
 def test_the_page_s_agent_learns(lsd):
-    config = tiny(algo=lsd, num_envs=8, warmup_episodes=32, batch_size=32, utd=0.5, iterations_per_dispatch=25,
-                  learning_rate=3e-3, buffer_size=1600)  # fmt: skip
+    config = tiny(
+        algo=lsd,
+        num_envs=8,
+        warmup_episodes=32,
+        batch_size=32,
+        utd=0.5,
+        iterations_per_dispatch=25,
+        learning_rate=3e-3,
+        buffer_size=1600,
+    )
     env = Walk()
     built = build(config, env)
     agent, program = built.agent, built.program

@@ -17,7 +17,7 @@ from plain_networks import (
     mlp,
     pi,
     unit,
-)  # fmt: skip
+)
 from trainer_helpers import tiny, vector_spec
 
 from genda_mjx import agents

@@ -7,9 +7,13 @@ from trainer_helpers import Walk, build, tiny
 
 COHORTS, SIZE, LENGTH = 5, 2, 10  # T/G = 2 steps an iteration
 CONFIG = tiny(
-    cohorts=COHORTS, num_envs=COHORTS * SIZE, buffer_size=20 * SIZE * LENGTH, utd=0.1, warmup_episodes=4,
+    cohorts=COHORTS,
+    num_envs=COHORTS * SIZE,
+    buffer_size=20 * SIZE * LENGTH,
+    utd=0.1,
+    warmup_episodes=4,
     iterations_per_dispatch=20,
-)  # fmt: skip
+)
 
 
 @pytest.fixture(scope="module")

@@ -76,10 +76,22 @@ def test_resume_starts_from_the_stored_config(tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [{"num_envs": 0}, {"utd": 0.0}, {"batch_size": 1}, {"mix_ratio": 1.5}, {"keep_threshold": -0.1}, {"seed": -1},
-     {"hidden": -4}, {"eval_every": -1}, {"discount": 1.01}, {"learning_rate": float("nan")},
-     {"learning_rate": float("inf")}, {"beta": float("inf")}, {"initial_lambda": 0.0, "algo": "metra"}],
-)  # fmt: skip
+    [
+        {"num_envs": 0},
+        {"utd": 0.0},
+        {"batch_size": 1},
+        {"mix_ratio": 1.5},
+        {"keep_threshold": -0.1},
+        {"seed": -1},
+        {"hidden": -4},
+        {"eval_every": -1},
+        {"discount": 1.01},
+        {"learning_rate": float("nan")},
+        {"learning_rate": float("inf")},
+        {"beta": float("inf")},
+        {"initial_lambda": 0.0, "algo": "metra"},
+    ],
+)
 def test_out_of_range_values_name_their_flag(change):
     with pytest.raises(UserError, match=f"--{next(iter(change))}"):
         c.validate(Config().replace(**change))
@@ -132,15 +144,25 @@ def test_what_belongs_to_a_start_is_not_stored():
 
 
 def test_schedule_rounds_to_whole_iterations():
-    config = dataclasses.replace(Config(), num_envs=3, total_steps=2000, warmup_episodes=4, buffer_size=1999,
-                                 eval_every=601, checkpoint_every=0, utd=0.01)  # fmt: skip
+    config = dataclasses.replace(
+        Config(),
+        num_envs=3,
+        total_steps=2000,
+        warmup_episodes=4,
+        buffer_size=1999,
+        eval_every=601,
+        checkpoint_every=0,
+        utd=0.01,
+    )
     plan = schedule.derive(config, 200)
     assert (plan.iterations, plan.warmup_iterations, plan.capacity, plan.updates_per_iteration) == (3, 2, 9, 6)
     assert (plan.eval_steps, plan.checkpoint_steps, plan.total_steps) == (1200, 0, 1800)
 
 
-@pytest.mark.parametrize(("change", "word"), [({"total_steps": 399}, "one iteration"), ({"buffer_size": 399}, "holds"),
-                                              ({"utd": 0.001}, "no update")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [({"total_steps": 399}, "one iteration"), ({"buffer_size": 399}, "holds"), ({"utd": 0.001}, "no update")],
+)
 def test_schedule_refuses(change, word):
     with pytest.raises(UserError, match=word):
         schedule.derive(dataclasses.replace(Config(), **change), 200)

@@ -161,9 +161,16 @@ def test_categorical_losses_against_numpy():
     rng = np.random.default_rng(1)
     config = dataclasses.replace(QUICK, hidden=8, discount=0.9)
     pi = controller.Categorical(
-        actions=8, hidden=8, actor_rate=1e-3, critic_rate=1e-3, alpha_rate=1e-3, discount=config.discount,
-        initial_alpha=0.3, target_entropy=1.1, alpha_weight=lambda log_alpha: log_alpha,
-    )  # fmt: skip
+        actions=8,
+        hidden=8,
+        actor_rate=1e-3,
+        critic_rate=1e-3,
+        alpha_rate=1e-3,
+        discount=config.discount,
+        initial_alpha=0.3,
+        target_entropy=1.1,
+        alpha_weight=lambda log_alpha: log_alpha,
+    )
     state = jax.jit(controller.make(config, perfect_skills(discrete=True), vector(5)).init)(jax.random.key(0))
     state = state.replace(
         params=state.params | {"log_alpha": jnp.log(0.3)},

@@ -52,7 +52,7 @@ LONG, FAR = {"horizon": 400}, {"radius": 3.0}
         ("dog", 1.0, {"fs_rg": OPEN | LONG, "rs_rg": OPEN | LONG, "maze_easy": EASY, "maze_hard": HARD}),
         ("fish", 1.0, {"fs_rg": OPEN | {"radius": 0.1}}),
     ],
-)  # fmt: skip
+)
 def test_the_papers_numbers(body, scale, numbers, without_walls):
     for name, expected in numbers.items():
         task = goals.make(body, name)
@@ -182,7 +182,7 @@ def test_observations_are_those_of_pre_training():
         (lambda: goals.make("point", "fs_rg", radius=0), "radius must be positive, got 0"),
         (lambda: goals.make("point", "maze_easy", separation=12), "no two connected free cells .* are 12 m apart"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_says_what_to_do(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -111,10 +111,17 @@ def test_point_driven_into_walls_stays_outside():
 
 # Start (in cells) and direction: each wall once, and past the block's two edges.
 PUSHES = [
-    ((5, 3), (-1, 0)), ((2, 0.5), (0, 1)), ((2, 5.5), (0, -1)),
-    ((5, 0.5), (1, 0)), ((1, 5.5), (-1, 0)), ((5.5, 5), (0, 1)), ((5.5, 1), (0, -1)),
-    ((3, 0.5), (0.7, 0.7)), ((4.5, 2), (-0.7, -0.7)), ((3, 5.5), (0.7, -0.7)),
-]  # fmt: skip
+    ((5, 3), (-1, 0)),
+    ((2, 0.5), (0, 1)),
+    ((2, 5.5), (0, -1)),
+    ((5, 0.5), (1, 0)),
+    ((1, 5.5), (-1, 0)),
+    ((5.5, 5), (0, 1)),
+    ((5.5, 1), (0, -1)),
+    ((3, 0.5), (0.7, 0.7)),
+    ((4.5, 2), (-0.7, -0.7)),
+    ((3, 5.5), (0.7, -0.7)),
+]
 PUSH = 1.5  # m/s, renewed every 0.04 s for 2 s while the limbs flail
 MOST_DEPTH = 0.06  # m, of the unedited body in the literal boxes: the tolerance and the walls' give
 SIDE = {"quadruped": 1.5, "humanoid": 1.0, "dog": 1.0}

@@ -14,10 +14,12 @@ from genda_mjx.build import Built
     [
         ("genda", {"hidden": 256, "batch_size": 2048, "cib_dim": 128}),
         ("genda", {"hidden": 32, "batch_size": 64, "num_envs": 512, "cohorts": 2, "buffer_size": 20_480}),
-        *(pytest.param(algo, {"hidden": 256, "batch_size": 1024}, marks=pytest.mark.slow)
-          for algo in ("metra", "csf", "diayn", "cic")),
+        *(
+            pytest.param(algo, {"hidden": 256, "batch_size": 1024}, marks=pytest.mark.slow)
+            for algo in ("metra", "csf", "diayn", "cic")
+        ),
     ],
-)  # fmt: skip
+)
 def test_estimate_is_within_a_fifth(algo, changes):
     """One run in which scratch weighs most, one in which the state does."""
     skill_dim = configuration.preset("point", "paper", algo).skill_dim

@@ -139,9 +139,13 @@ def test_host_memory_grows_with_the_ring_not_with_a_copy_of_it():
 def measure(buffer_size: int) -> list[int]:
     run = subprocess.run(
         [sys.executable, "-c", RSS, str(buffer_size)],
-        capture_output=True, text=True, check=True, cwd=ROOT, timeout=300,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/tests"},
-    )  # fmt: skip
+    )
     return [int(word) for word in run.stdout.split()[-2:]]
 
 

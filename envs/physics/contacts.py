@@ -54,7 +54,7 @@ def _capsule_frames(model: mujoco.MjModel, contact, xmat: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowLayout:
-    """Which rows a contact has: its normal n if it is frictionless, else the four edges n +- mu t of its pyramid."""
+    """Which rows a contact has: the normal n of a frictionless one, else the four edges n +- mu t of its pyramid."""
 
     frictionless: np.ndarray  # indices of contacts
     frictional: np.ndarray

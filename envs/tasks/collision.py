@@ -18,7 +18,7 @@ from envs.tasks.layout import Maze, Rectangle
 WALL_BIT, POST_BIT = 4, 8  # beside those of `envs.suite`
 HALF_HEIGHT = 50.0  # m, of boxes and posts, above and below the floor: nothing gets over
 POST_RADIUS = 0.05  # m; a post touches both faces of its edge from inside
-POSES = 64  # random poses in which that is looked at
+POSES = 64  # random poses in which spheres are compared
 PARAMETERS = ("condim", "priority", "friction", "solref", "solimp", "solmix")
 _GEOM = mujoco.mjtGeom
 
@@ -34,7 +34,7 @@ class Feeler:
 
 def enclose(spec: mujoco.MjSpec, maze: Maze, condim: int, tolerance: float) -> None:
     """Puts the body of `spec` into the maze. condim: 3 for walls with friction, 1 for slippery ones.
-    tolerance: m, by which parts of the body may stick into walls so that fewer spheres do."""
+    tolerance: m, by which parts of the body may stick into walls, so that fewer spheres are needed."""
     spec.option.disableflags &= ~int(mujoco.mjtDisableBit.mjDSBL_CONSTRAINT)
     model, geoms = spec.compile(), list(spec.geoms)  # in the same order
     capsules = [g for g in _colliding(model) if model.geom_type[g] == _GEOM.mjGEOM_CAPSULE]
@@ -91,7 +91,7 @@ def _ellipsoid_hull(size: np.ndarray) -> tuple[np.ndarray, float, np.ndarray]:
 
 
 def uncovered(model: mujoco.MjModel, feelers: list[Feeler], tolerance: float) -> list[Feeler]:
-    """Those that stick out of every other by more than `tolerance`, m, in some pose.
+    """The feelers that stick out of every other by more than `tolerance`, m, in some pose.
 
     Ends of limbs and tail choose first, since they hit walls first and fastest; then large ones, which cover most.
     """

@@ -1,4 +1,4 @@
-"""Downstream tasks: a body, a start and a goal to reach. Which starts and goals, for how long, how near is near enough.
+"""Downstream tasks: a body, a start and a goal to reach within a radius and a horizon. docs/downstream.md lists them.
 
 Where the paper and its published code differ, the paper is the default and the code's number is a keyword of `make`.
 """
@@ -22,8 +22,8 @@ Array = jax.Array
 RANGE = 3.5  # m, half side of the square of starts and goals (paper, state observations; 5 for pixels)
 SEPARATION = 3.0  # m, least distance from start to goal (paper; its code has 4.0 in mazes, not scaled)
 TRIES = 64  # pairs drawn for one separated pair
-MOST_APART = 0.6  # of the square's side: largest separation
-START_STATES = 512  # of the bank, looked at for starts in a maze
+MOST_APART = 0.6  # largest separation, as a share of the square's side
+START_STATES = 512  # states of the bank that are tried as starts in a maze
 
 
 class Kind(NamedTuple):
@@ -58,7 +58,7 @@ class GoalTask:
 
     env: Body  # inside the maze, if there is one
     name: str
-    horizon: int  # agent steps an episode
+    horizon: int  # agent steps per episode
     radius: float  # m, success within this distance of the goal
     goal_size: int  # 2 (xy); fish 3 (xyz)
     maze: Maze | None  # its walls, start and goal in metres, for drawing
@@ -103,8 +103,8 @@ class RandomStart:
     def pair(self, rng: Array) -> tuple[Array, Array]:
         """Start and goal [2] each: the first of TRIES uniform pairs that is far enough apart.
 
-        At MOST_APART of the side 62 % of the pairs are too near (38 % at the paper's 3 of 7 m), so that all TRIES are
-        less often than once in 10^13 resets; opposite corners of the square then stand in.
+        At MOST_APART of the side 62 % of the pairs are too near (38 % at the paper's 3 of 7 m), so all TRIES are too
+        near less often than once in 10^13 resets; opposite corners of the square then stand in.
         """
         pairs = jax.random.uniform(rng, (TRIES, 2, 2), minval=-self.half, maxval=self.half)
         apart = jnp.linalg.norm(pairs[:, 0] - pairs[:, 1], axis=-1) >= self.separation

@@ -28,7 +28,7 @@ def module_of(algo: str) -> ModuleType:
 
 
 def options_class(algo: str) -> type[AgentOptions]:
-    """Of an agent's own options; most have none."""
+    """The class of an agent's own options; most agents have none."""
     return getattr(module_of(algo), "Options", AgentOptions)
 
 

@@ -46,7 +46,7 @@ class Batch:
 
 @flax.struct.dataclass
 class AgentState:
-    """Everything that learning changes. Keys are network names, those of `optimizers` the group each one steps."""
+    """Everything that learning changes, by network name; `optimizers` by the group of networks that each one steps."""
 
     params: Params
     targets: Params  # moving averages of some of the params
@@ -80,7 +80,7 @@ def begin(
     optimizers: dict[str, optax.OptState],
     buffers: dict[str, Any] | None = None,
 ) -> AgentState:
-    """Before the first update. The moving averages of the `averaged` networks start as copies of them."""
+    """The state before the first update. The moving averages of the `averaged` networks start as copies of them."""
     return AgentState(
         params=params,
         targets={name: jax.tree.map(jnp.copy, params[name]) for name in averaged},
@@ -91,7 +91,7 @@ def begin(
 
 
 def grad(loss: Callable[..., tuple[Array, Any]], params: Params, *arguments) -> tuple[tuple[Array, Any], Params]:
-    """loss(params, ...) -> (value, more) and its gradient, which is that of the whole batch on all devices."""
+    """What loss(params, ...) -> (value, more) returns, and its gradient over the whole batch on all devices."""
     found, grads = jax.value_and_grad(loss, has_aux=True)(params, *arguments)
     return found, devices.average(grads)
 
@@ -107,6 +107,6 @@ def advance(state: AgentState, group: str, optimizer: optax.GradientTransformati
 
 
 def track(state: AgentState, rate: float) -> AgentState:
-    """Moving averages a step closer to the parameters; one gradient step is then over."""
+    """Moves the averages a step closer to the parameters and counts one gradient step."""
     targets = optax.incremental_update(pick(state.params, state.targets), state.targets, rate)
     return state.replace(targets=targets, updates=state.updates + 1)

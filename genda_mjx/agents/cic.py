@@ -35,7 +35,7 @@ class Moments(NamedTuple):
 
 
 def no_moments() -> Moments:
-    """A guess that hardly counts."""
+    """The moments before any value: a guess that hardly counts."""
     return Moments(jnp.float32(0.0), jnp.float32(1.0), jnp.float32(1e-4))
 
 
@@ -50,7 +50,7 @@ def observe(moments: Moments, x: Array) -> Moments:
 def contrastive_loss(query: Array, key: Array) -> Array:
     """Cross-entropy of a skill's query [B, d] with the key [B, d] of its own transition among all of the batch.
 
-    As officially, not the positive is taken out of the sum but the largest value that it can have.
+    As in the official code, the sum loses not its positive but the largest value that the positive can have.
     """
     query, key = unit(query), unit(key)
     similarity = query @ devices.gather(key).T / TEMPERATURE
@@ -116,7 +116,7 @@ def make(config: Config, spec: Spec) -> Agent:
         distances = nearest_distances(*embed_states(state.params, batch), NEIGHBOURS)
         moments = observe(state.buffers["distances"], devices.gather(distances))
         state = state.replace(buffers={"skill_vectors": vectors, "distances": moments})
-        # The official code divides by what it calls a standard deviation and what is the variance.
+        # The official code divides by what it calls a standard deviation, which is the variance.
         reward = entropy_reward(distances, moments.variance)
         state, metrics = policy.step(state, sac.Rows.of(batch), batch.z_roll, reward, *jax.random.split(key))
         return track(state, config.ema_rate), metrics | {"contrastive_loss": loss, "distance": distances.mean()}

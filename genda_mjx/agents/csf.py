@@ -1,7 +1,7 @@
 """CSF (Zheng et al. 2024): phi from a contrastive loss alone, and critics that predict it: successor features psi.
 
-A critic has one output a skill dimension, and its value is psi . z. There is no multiplier, and entropy enters through
-the actor only.
+A critic has one output per skill dimension, and its value is psi . z. There is no multiplier, and entropy enters
+through the actor only.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ NEGATIVE_WEIGHT = 5.0  # of their log-sum-exp, in all official scripts
 def contrastive_loss(step: Array, z: Array, negatives: Array) -> Array:
     """Latent steps [B, d] along their own skill [B, d] and along no other [K, d].
 
-    As officially, the positive is not in the sum, which is not divided by K.
+    As in the official code, the positive is not in the sum, and the sum is not divided by K.
     """
     return -(rep.reward(step, z) - NEGATIVE_WEIGHT * logsumexp(step @ negatives.T, axis=-1)).mean()
 
@@ -74,7 +74,7 @@ def make(config: Config, spec: Spec) -> Agent:
         return loss, {"phi_loss": loss, "phi_dot": rep.reward(step, batch.z_roll).mean()}
 
     def critic_step(state: AgentState, batch: Batch, step: Array, key: Array) -> tuple[AgentState, Metrics]:
-        """psi towards the latent step and what follows; the actor of `state` chooses a'."""
+        """Moves psi towards the latent step and what follows it; the actor of `state` chooses a'."""
         z = batch.z_roll
         a_next = policy.act(state.params, batch.s_next, z, key)
         psi_next = policy.critics(state.targets["critic"], batch.s_next, z, a_next)
@@ -89,7 +89,7 @@ def make(config: Config, spec: Spec) -> Agent:
         return policy.advance(state, grads), metrics
 
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
-        """phi, then psi on the steps of the new phi, then the actor through the new psi."""
+        """Learns phi, then psi on the steps of the new phi, then the actor through the new psi."""
         key_negatives, key_next, key_actor = jax.random.split(key, 3)
         negatives = skills.sample(key_negatives, NEGATIVES)
         (_, metrics), grads = grad(model_loss, pick(state.params, ["phi"]), batch, negatives)

@@ -56,7 +56,7 @@ def make(config: Config, spec: Spec) -> Agent:
         return loss, {"discriminator_loss": loss, "accuracy": right.mean()}
 
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
-        """The classifier, then SAC with the reward of the new one."""
+        """Learns the classifier, then SAC with the reward of the new one."""
         (_, metrics), grads = grad(model_loss, pick(state.params, ["discriminator"]), batch)
         state = advance(state, "model", adam, grads)
         reward = skill_reward(discriminator.apply(state.params["discriminator"], batch.s_next), batch.z_roll)

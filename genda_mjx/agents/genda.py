@@ -1,7 +1,7 @@
 """GenDa: relabelled skills, a representation kept uniform, and a policy that sees only what phi does not.
 
 The order of an update is the official code's: (CIB, phi, lambda) from the old parameters, critic, actor and
-temperature, moving averages. The gate learns with the first, whose labels it sees: no other step touches it. See
+temperature, moving averages. The gate learns with the first, whose labels it sees; no other step touches it. See
 docs/fidelity.md for every choice between the paper and that code.
 """
 
@@ -178,7 +178,7 @@ class Networks:
         return params
 
     def phi(self, params: Params, *states: Any) -> list[Array]:
-        """[n, d] of each batch of n states, in one forward."""
+        """phi [n, d] of each batch of n states, in one forward."""
         ends = np.cumsum([len(jax.tree.leaves(batch)[0]) for batch in states])
         return jnp.split(self._phi.apply(params, encoders.concatenate(*states)), ends[:-1])
 
@@ -199,7 +199,7 @@ class Networks:
         return s if self.options.no_cib else self.encoder(params["encoder"], s)[0]
 
     def seen_each(self, params: Params, *states: Any) -> tuple:
-        """The same for several batches of one size, in one forward."""
+        """What the actor sees of several batches of one size, in one forward."""
         if self.options.no_cib:
             return states
         return tuple(jnp.split(self.seen(params, encoders.concatenate(*states)), len(states)))

@@ -24,7 +24,7 @@ DISCRETE_SKILLS = 16  # as in its HalfCheetah script; a body's own skill_dim wou
 
 @dataclass(frozen=True)
 class Options(rep.ConstraintOptions):
-    """What only METRA has."""
+    """Options that only METRA has."""
 
     discrete: bool = False  # skills are a list of one-hots instead of directions, 16 of them by default
 
@@ -51,7 +51,7 @@ def make(config: Config, spec: Spec) -> Agent:
         return rep.latent_step(lambda s: phi.apply(params["phi"], s), batch.s, batch.s_next)
 
     def model_loss(params: Params, batch: Batch) -> tuple[Array, Metrics]:
-        """phi and lambda; the dual loss is linear in log lambda, as officially."""
+        """The losses of phi and lambda; the dual loss is linear in log lambda, as in the official code."""
         step, z, multiplier = latent_step(params, batch), skills.target(batch.z_roll), jnp.exp(params["log_lambda"])
         constraint = rep.step_constraint(step, options.slack)
         metrics = {
@@ -64,7 +64,7 @@ def make(config: Config, spec: Spec) -> Agent:
         return metrics["phi_loss"] + metrics["lambda_loss"], metrics
 
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
-        """phi and lambda, then SAC with the reward of the new phi."""
+        """Learns phi and lambda, then SAC with the reward of the new phi."""
         (_, metrics), grads = grad(model_loss, pick(state.params, MODEL), batch)
         state = advance(state, "model", adam, grads)
         reward = rep.reward(latent_step(state.params, batch), skills.target(batch.z_roll))

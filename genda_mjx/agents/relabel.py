@@ -33,6 +33,6 @@ def gate_loss(logit_relabelled: Array, logit_prior: Array) -> Array:
 def mix(z_c: Array, z_tau: Array) -> Array:
     """Mix(c, tau): the first len(z_c) of the batch take the c-step label, the others the whole-episode one [B, d].
 
-    The official code picks that share by a random permutation; the batch is drawn independently, so its order is one.
+    The official code picks that share by a random permutation; here the batch's own order is already random.
     """
     return jnp.concatenate([z_c, z_tau[len(z_c) :]])

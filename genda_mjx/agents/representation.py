@@ -26,7 +26,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class ConstraintOptions(AgentOptions):
-    """Of a phi whose latent steps are kept short by a learned multiplier."""
+    """Options of a phi whose latent steps are kept short by a learned multiplier."""
 
     initial_lambda: float = 30.0  # dual multiplier of the step-length constraint at the start; learned
     slack: float = 1e-3  # the constraint term is clipped from above at this value

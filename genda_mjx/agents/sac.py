@@ -48,7 +48,7 @@ class Rows(NamedTuple):
 
     @staticmethod
     def of(batch: Batch) -> "Rows":
-        """For an actor that sees the state itself."""
+        """The rows for an actor that sees the state itself."""
         return Rows(batch.s, batch.a, batch.s_next, seen=batch.s, seen_next=batch.s_next)
 
 
@@ -65,7 +65,7 @@ class ActorCritic:
     initial_alpha: float
     target_entropy: float
     alpha_weight: Callable[[Array], Array] = jnp.exp  # of log alpha, in its loss
-    values: int = 1  # outputs of a critic; CSF has one a skill dimension
+    values: int = 1  # outputs of a critic; CSF has one per skill dimension
     bf16: bool = False
 
     def init(self, key_actor: Array, key_critic: Array, seen: Any, observation: Any, skill: int) -> Params:
@@ -86,7 +86,7 @@ class ActorCritic:
         return {name: adam.init({name: params[name]}) for name, adam in self._optimizers.items()}
 
     def advance(self, state: AgentState, grads: Params) -> AgentState:
-        """One step of each network that `grads` names."""
+        """Takes one optimiser step of each network that `grads` names."""
         for name in grads:
             state = advance(state, name, self._optimizers[name], pick(grads, [name]))
         return state
@@ -104,7 +104,7 @@ class ActorCritic:
         return self._actor.apply(params["actor"], seen, z)
 
     def act(self, params: Params, seen: Any, z: Array, key: Array | None) -> Array:
-        """[B, A]; without a key the deterministic action."""
+        """Actions [B, A]; without a key the deterministic ones."""
         mean, log_std = self.policy(params, seen, z)
         return jnp.tanh(mean) if key is None else networks.sample_tanh_gaussian(mean, log_std, key)[0]
 
@@ -113,17 +113,17 @@ class ActorCritic:
         return self.act(state.params, obs, z, key)
 
     def critics(self, critic: Params, s: Any, z: Array, a: Array) -> Array:
-        """[2, B, values]."""
+        """Outputs [2, B, values] of both critics."""
         return self._critic.apply(critic, s, z, a)
 
     def q(self, critic: Params, s: Any, z: Array, a: Array) -> Array:
-        """[2, B], for critics with one value."""
+        """Values [2, B] of critics that have one output."""
         return self.critics(critic, s, z, a)[..., 0]
 
     def critic_step(
         self, state: AgentState, rows: Rows, z: Array, reward: Array, discount: Array | float, key: Array
     ) -> tuple[AgentState, Metrics]:
-        """Towards the soft Bellman target; the actor and temperature of `state` choose a'."""
+        """Moves the critic towards the soft Bellman target; the actor and temperature of `state` choose a'."""
         a_next, log_prob_next = networks.sample_tanh_gaussian(*self.policy(state.params, rows.seen_next, z), key)
         q_next = self.q(state.targets["critic"], rows.s_next, z, a_next)
         target = critic_target(reward, q_next, log_prob_next, jnp.exp(state.params["log_alpha"]), discount)
@@ -138,7 +138,7 @@ class ActorCritic:
     def policy_step(
         self, state: AgentState, seen: Any, z: Array, q: Callable[[Array], Array], key: Array
     ) -> tuple[AgentState, Metrics]:
-        """Actor and temperature, through q(a [B, A]) -> [2, B]."""
+        """Learns actor and temperature through q(a [B, A]) -> [2, B]."""
 
         def loss(p: Params) -> tuple[Array, tuple[Array, Array]]:
             a, log_prob = networks.sample_tanh_gaussian(*self.policy(p, seen, z), key)
@@ -153,7 +153,7 @@ class ActorCritic:
     def step(
         self, state: AgentState, rows: Rows, z: Array, reward: Array, key_critic: Array, key_actor: Array
     ) -> tuple[AgentState, Metrics]:
-        """Critic, then actor and temperature through the new critic."""
+        """Learns the critic, then actor and temperature through the new critic."""
         state, metrics = self.critic_step(state, rows, z, reward, self.discount, key_critic)
 
         def q(a: Array) -> Array:
@@ -169,7 +169,7 @@ def log_alpha_itself(log_alpha: Array) -> Array:
 
 
 def baseline(config: Config, spec: Spec, **settings) -> ActorCritic:
-    """As METRA and the agents after it have it: half of GenDa's entropy target, a temperature loss in log alpha."""
+    """The actor-critic of METRA and other baselines: half GenDa's entropy target, a temperature loss in log alpha."""
     return of(config, spec.action, target_entropy=-spec.action / 2, alpha_weight=log_alpha_itself, **settings)
 
 

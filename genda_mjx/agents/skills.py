@@ -79,7 +79,7 @@ def one_hots(key: Array, n: int, dim: int) -> Array:
 
 
 def each_in_turn(n: int, dim: int) -> Array:
-    """[n, d] skills 0, 1, ... as evenly as n allows."""
+    """One-hots [n, d] of the skills 0, 1, ..., as evenly as n allows."""
     return jax.nn.one_hot(jnp.arange(n) % dim, dim)
 
 

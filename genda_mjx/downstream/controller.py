@@ -22,7 +22,7 @@ from genda_mjx.config import UserError
 
 @dataclasses.dataclass(frozen=True)
 class ControllerConfig:
-    """The controller and its training; the paper's table where it speaks, else the official code."""
+    """The controller and its training: the paper's values where it gives them, else the official code's."""
 
     macro_steps: int = 20_000  # training budget; an episode counts as horizon / skill_steps, also when it ends early
     skill_steps: int = 25  # K, environment steps that a skill is held
@@ -47,7 +47,7 @@ class ControllerConfig:
 
 
 # small: minutes on a CPU for the point body; not the paper's numbers. Its discount: a few skills take the point to its
-# goal, and at 0.99 a wasted one costs no more than the critics' error (docs/downstream.md).
+# goal, and at 0.99 a wasted one costs no more than the critics' error (docs/log/controller-discount.md).
 PRESETS: dict[str, ControllerConfig] = {
     "paper": ControllerConfig(),
     "small": ControllerConfig(
@@ -142,7 +142,7 @@ class Continuous(sac.ActorCritic):
 
 
 def no_skill(seen: Any) -> Array:
-    """[B, 0]"""
+    """An empty skill [B, 0]."""
     return jnp.zeros((len(jax.tree.leaves(seen)[0]), 0))
 
 
@@ -153,7 +153,7 @@ def soft_value(logits: Array, q: Array, alpha: Array) -> Array:
 
 
 def entropy(logits: Array) -> Array:
-    """[B] of categoricals with logits [B, D]."""
+    """Entropy [B] of categoricals with logits [B, D]."""
     log_pi = jax.nn.log_softmax(logits)
     return -(jnp.exp(log_pi) * log_pi).sum(-1)
 
@@ -193,7 +193,7 @@ class Categorical(sac.ActorCritic):
         return stop_gradient(batch.reward + self.discount * (1 - batch.done) * value)
 
     def critic_loss(self, params: Params, batch: MacroBatch, target: Array) -> tuple[Array, Array]:
-        """As SAC's, on the values of the skills that were taken."""
+        """SAC's loss, on the values of the skills that were taken."""
         q = self._critic.apply(params["critic"], batch.seen)
         taken = jnp.take_along_axis(q, batch.action[None, :, None], axis=-1)[..., 0]
         return sac.critic_loss(taken, target), taken
@@ -207,7 +207,7 @@ class Categorical(sac.ActorCritic):
         return actor + temperature, (actor, log_prob)
 
     def learn(self, state: AgentState, batch: MacroBatch, key: Array) -> tuple[AgentState, Metrics]:
-        """Critic, then actor and temperature through the new critic; nothing is sampled."""
+        """Learns the critic, then actor and temperature through the new critic; nothing is sampled."""
         target = self.target(state, batch)
         (critic_loss, q), grads = grad(self.critic_loss, pick(state.params, ["critic"]), batch, target)
         metrics = {"critic_loss": critic_loss, "reward": batch.reward.mean(), "q": q.mean()}

@@ -43,7 +43,7 @@ class MacroEpisode:
 
 @flax.struct.dataclass
 class Mark:
-    """Where N episodes stand; stops moving at success."""
+    """Where N episodes are; a mark stops moving at success."""
 
     observation: Any  # of N
     position: Array  # [N, g]
@@ -62,7 +62,7 @@ class Played(NamedTuple):
 class Schedule(NamedTuple):
     """What follows from the options and a task."""
 
-    macro_length: int  # M, macro steps an episode
+    macro_length: int  # M, macro steps per episode
     iterations: int
     warmup_iterations: int
     eval_iterations: int  # between evaluations
@@ -70,7 +70,7 @@ class Schedule(NamedTuple):
 
 
 class Program(NamedTuple):
-    """`state` is donated; `skills` is the frozen agent's state."""
+    """The controller's program. `state` is donated; `skills` is the frozen agent's state."""
 
     init: Callable[[Array], TrainState]  # key -> state
     iterate: Callable[[TrainState, AgentState], tuple[TrainState, Metrics]]  # state, skills
@@ -78,7 +78,7 @@ class Program(NamedTuple):
 
 
 def schedule(config: ControllerConfig, horizon: int) -> Schedule:
-    """N episodes an iteration; the budget is rounded up to whole iterations."""
+    """The schedule of N episodes per iteration; the budget is rounded up to whole iterations."""
     if horizon % config.skill_steps:
         fitting = [k for k in range(1, horizon + 1) if horizon % k == 0]
         nearest = min(fitting, key=lambda k: abs(k - config.skill_steps))
@@ -159,9 +159,9 @@ def play(
     task: GoalTask, agent: Agent, skills: AgentState, skill: Callable[[Array], Array],
     choose: Callable[[Array, Array], Array], key: Array, config: ControllerConfig, plan: Schedule, *, evaluate: bool,
 ) -> tuple[MacroEpisode, Array, Array]:  # fmt: skip
-    """N episodes (the evaluation's number of them if `evaluate`) with actions choose(seen, key) -> [N, ...].
+    """Plays N episodes (the evaluation's number of them if `evaluate`) with actions choose(seen, key) -> [N, ...].
 
-    Also their path [N, horizon+1, g] by env steps, and which of them failed [N].
+    Returns also their path [N, horizon+1, g] by env steps, and which of them failed [N].
     """
     n = config.eval_episodes if evaluate else config.num_episodes
     key_reset, key_choose = jax.random.split(key)

@@ -12,8 +12,8 @@ from genda_mjx.runs.folder import read_config, run_folder
 
 
 def parse(arguments: list[str] | None = None) -> Config:
-    """Command line -> Config. Parsed twice: the first pass finds the defaults to start from (a preset, or the stored
-    run when resuming), the second lets every flag the user gave win over them."""
+    """Turns the command line into a Config. It is parsed twice: the first pass finds the defaults to start from (a
+    preset, or the stored run when resuming), the second lets every flag the user gave win over them."""
     given = sys.argv[1:] if arguments is None else arguments
     flags = [word for word in given if word not in ("-h", "--help")]  # help comes last, with the agent's own options
     algo = _parse_over(Config(), flags, partly=True)[0].algo
@@ -41,7 +41,7 @@ def refuse_others(algo: str, unknown: list[str]) -> None:
 
 
 def _parse_over(base: Config, arguments: list[str], partly: bool = False) -> tuple[Config, list[str]]:
-    """Flags over `base`, and with `partly` those that it does not know.
+    """The config `base` with the flags applied, and with `partly` the flags that it does not know.
 
     Switches are parsed as off and joined afterwards: tyro would rename one that is already on.
     """

@@ -70,7 +70,7 @@ def _checksums(parts: dict[int, tuple[jax.Array, jax.Array]]) -> dict[int, jax.A
 
 def checksum(x: jax.Array, first: jax.Array) -> jax.Array:
     """uint32 of a part of an array, which begins at the indices `first` [dimensions] of the whole: the sum modulo 2^32
-    of one scrambled number an element, made of its bits and its indices."""
+    of one scrambled number per element, made of its bits and its indices."""
     if x.dtype == bool:
         x = x.astype(jnp.uint8)
     if x.ndim == 0:
@@ -103,7 +103,7 @@ def split(state: TrainState) -> dict[str, Any]:
 
 
 def filled(tree: Any) -> dict[str, Any]:
-    """Its arrays by path, without those of size 0 (a body without activations has one), which Orbax refuses."""
+    """A tree's arrays by path, without those of size 0 (a body without activations has one), which Orbax refuses."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {jax.tree_util.keystr(path): leaf for path, leaf in leaves if leaf.size}
 
@@ -147,7 +147,7 @@ class Checkpoints:
         return [checkpoint.step for checkpoint in self._orbax.checkpoints]
 
     def save(self, step: int, state: TrainState, config: Config) -> None:
-        """Write in the background. On the CPU backend the writer reads the live buffers, so it is waited for there:
+        """Writes in the background. On the CPU backend the writer reads the live buffers, so there we wait for it:
         running on would make XLA copy the donated state, and the ring with it."""
         self.wait()
         items = split(state)
@@ -175,7 +175,7 @@ class Checkpoints:
                 raise self._not_written(step, error) from error
 
     def close(self) -> None:
-        """Not after a failed save, whose threads Orbax would wait for."""
+        """Closes the manager, but not after a failed save, whose threads Orbax would wait for."""
         self.wait()
         if not self._broken:
             self._orbax.close()
@@ -249,8 +249,8 @@ class Checkpoints:
 
 
 def quiet_failed_saves() -> None:
-    """Every thread of a failed save logs its traceback, and files that are written after it find its event loop closed;
-    what is wrong is in the exception that reaches us."""
+    """Silences Orbax after a failed save: every thread of it logs a traceback, and later files find its event loop
+    closed; what is wrong is in the exception that reaches us."""
     logging.getLogger("absl").setLevel(logging.CRITICAL)
     if sys.unraisablehook is sys.__unraisablehook__:
         sys.unraisablehook = _unless_loop_is_closed

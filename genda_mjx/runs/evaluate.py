@@ -34,7 +34,7 @@ class Session:
     seed: int  # of skills and starts
 
     def episodes(self, offset: Offset = (0.0, 0.0)) -> Episodes:
-        """The same skills and start draws for every offset."""
+        """Evaluation episodes from moved starts, with the same skills and start draws for every offset."""
         key = evaluation.evaluation_key(self.seed, self.skills.step)
         return jax.device_get(self.compiled(self.skills.state, key, np.asarray(offset, np.float32), np.False_))
 
@@ -55,7 +55,7 @@ def evaluate(
     compile_cache: str = "",
     env: SkillEnv | None = None,
 ) -> dict[str, Any]:
-    """What the last line of eval.py says; also written to the run folder, beside the plots.
+    """Returns what the last line of eval.py says, and writes it to the run folder, beside the plots.
 
     step: the newest checkpoint if None. offset, distances: `--offset` and `--offsets`. env: instead of the run's body.
     """
@@ -134,7 +134,7 @@ def consistency(origin: Episodes, shifted: Episodes) -> float:
 
 
 def table(rows: list[dict[str, float]]) -> str:
-    """Aligned columns for reading."""
+    """The rows as a text with aligned columns."""
     lines = [list(rows[0])] + [[f"{value:.4g}" for value in row.values()] for row in rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
     return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)

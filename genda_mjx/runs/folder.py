@@ -2,7 +2,7 @@
 
 RUN/config.json versions.json        what was asked for, and with which packages
 RUN/checkpoints/<step>/              the newest two, and those that --keep_every keeps
-RUN/metrics.csv                      one row for each iteration
+RUN/metrics.csv                      one row per iteration
 RUN/evaluations/<step>.npz           traces, skills and latents of the evaluation episodes
 RUN/plots/                           pictures of them
 RUN/seed_<k>/                        the last three for each seed, where a run has several
@@ -47,7 +47,7 @@ def locate(folder: Path) -> tuple[Path, int]:
 
 
 def without_start(config: Config) -> Config:
-    """What is stored with a run."""
+    """The config without what belongs to one start: what is stored with a run."""
     return dataclasses.replace(config, **{name: getattr(Config, name) for name in OF_A_START})
 
 
@@ -63,7 +63,7 @@ def read_config(run: Path) -> Config:
 
 
 def differences(stored: Config, asked: Config) -> list[str]:
-    """What stops `asked` from continuing `stored`, one line for each field."""
+    """What stops `asked` from continuing `stored`, one line per field."""
     old, new = stored.flat(), asked.flat()
     return [
         f"{name} is {old[name]!r} in the run, {new.get(name)!r} asked"
@@ -88,14 +88,14 @@ def check_folder(config: Config) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """All or nothing: a reader never sees half a file."""
+    """Writes all or nothing: a reader never sees half a file."""
     partial = path.with_name(path.name + ".part")
     partial.write_text(text)
     os.replace(partial, path)
 
 
 def save_episodes(path: Path, episodes: Any) -> None:
-    """The arrays of a NamedTuple by name, those of a dict `traces` by its own names; what is None is left out."""
+    """Stores the arrays of a NamedTuple by name, those of a dict `traces` by its own names, and leaves out None."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.stem + ".part.npz")
     fields = episodes._asdict()

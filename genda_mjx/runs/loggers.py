@@ -11,7 +11,7 @@ from genda_mjx.runs.report import Progress
 
 
 class Logger(Protocol):
-    """What a run is told to."""
+    """A place that a run reports its numbers and pictures to."""
 
     def log(self, values: dict[str, Any], step: int) -> None: ...
     def image(self, name: str, path: Path, step: int) -> None: ...
@@ -111,11 +111,11 @@ class Loggers:
         self._tell(lambda logger: logger.close())
 
     def _tell(self, what: Callable[[Logger], None]) -> None:
-        """Every logger; drops those that fail."""
+        """Tells every logger, and drops those that fail."""
         self.active = [logger for logger in self.active if self._try(lambda logger=logger: what(logger))]
 
     def _try(self, action: Callable[[], None]) -> bool:
-        """False, with a line that says why, if the action fails."""
+        """Runs the action; returns False, with a line that says why, if it fails."""
         try:
             action()
             return True

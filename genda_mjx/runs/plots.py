@@ -1,4 +1,4 @@
-"""Pictures of an evaluation, drawn as in the paper: one line for each episode, coloured by its skill."""
+"""Pictures of an evaluation, drawn as in the paper: one line per episode, coloured by its skill."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ from genda_mjx.evaluate import Episodes
 
 
 def draw_lines(path: Path, groups: list[tuple[str, np.ndarray]], colors: np.ndarray, labels: tuple[str, str]) -> None:
-    """A panel for each (title, curves [E, T+1, >=1]) in colours [E, 3] (hue, saturation, value); one scale for all."""
+    """Draws a panel per (title, curves [E, T+1, >=1]) in colours [E, 3] (hue, saturation, value), all in one scale."""
     figure = Figure(figsize=(5.5 * len(groups), 5.5), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(groups), squeeze=False)[0]
@@ -33,7 +33,7 @@ def draw_lines(path: Path, groups: list[tuple[str, np.ndarray]], colors: np.ndar
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Written whole, then renamed."""
+    """Writes the whole picture, then renames it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.stem + ".part" + path.suffix)
     figure.savefig(partial, dpi=100)

@@ -17,7 +17,7 @@ from genda_mjx.config import Config, UserError
 
 
 def start(config: Config) -> None:
-    """Joins the other processes, if there are any; before the first use of a device."""
+    """Joins the other processes, if there are any. Must run before the first use of a device."""
     if jax.distributed.is_initialized():
         return
     if config.coordinator:
@@ -37,17 +37,17 @@ def start(config: Config) -> None:
 
 
 def under_slurm() -> bool:
-    """In a step of several tasks, as srun starts them."""
+    """Whether this is a Slurm step of several tasks, as srun starts them."""
     return "SLURM_STEP_NODELIST" in os.environ and int(os.environ.get("SLURM_NTASKS", 1)) > 1
 
 
 def one_task_a_node() -> bool:
-    """Under Slurm: a task has all GPUs of its node, not just that of its number."""
+    """Whether Slurm started one task per node, which then has all GPUs of the node, not just that of its number."""
     return under_slurm() and os.environ["SLURM_NTASKS"] == os.environ.get("SLURM_STEP_NUM_NODES")
 
 
 def on_tpu() -> bool:
-    """On a TPU host, of a pod or alone."""
+    """Whether this is a TPU host, of a pod or alone."""
     wanted = os.environ.get("JAX_PLATFORMS", "tpu")
     has_chips = glob.glob("/dev/accel*") or glob.glob("/dev/vfio/[0-9]*")
     return "tpu" in wanted and bool(has_chips) and importlib.util.find_spec("libtpu") is not None
@@ -63,13 +63,13 @@ def any_of(flag: bool) -> bool:
 
 
 def wait_for_lead(error: UserError | None = None) -> None:
-    """Where the lead does something first that can fail: all go on, or each stops with a message."""
+    """Waits for the lead, which does something first that can fail: all go on, or each stops with a message."""
     if any_of(error is not None):
         raise error or UserError("process 0 cannot start the run; its message says why")
 
 
 def in_lead(check: Callable[[], None]) -> None:
-    """A check that only the lead makes; where it fails, all stop."""
+    """Runs a check in the lead only; if it fails, all stop."""
     error = None
     if is_lead():
         try:

@@ -22,11 +22,11 @@ class Records:
         self._loggers = Loggers(config, run, progress) if processes.is_lead() else Loggers.none(progress)
 
     def open(self, columns: list[str], last_step: int) -> None:
-        """A csv for each seed, which keeps the rows up to `last_step`."""
+        """Opens one csv per seed, which keeps the rows up to `last_step`."""
         self._csvs = [MetricsCsv(folder / "metrics.csv", columns, last_step or None) for folder in self._folders]
 
     def write(self, rows: list[list[dict[str, Any]]]) -> None:
-        """For every iteration a row of each seed."""
+        """Writes one row per iteration and seed."""
         for of_seeds in rows if self._folders else []:
             for csv, row in zip(self._csvs, of_seeds, strict=True):
                 csv.write(row)
@@ -41,7 +41,7 @@ class Records:
         return values
 
     def keep(self, built: Built, played: list[Episodes], found: list[dict[str, float]], step: int) -> None:
-        """An evaluation: its episodes and pictures of them, with what was found in the title."""
+        """Keeps an evaluation: its episodes and pictures of them, with what was found in the title."""
         env = built.env
         for folder, episodes, measured in zip(self._folders, played, found, strict=bool(self._folders)):
             save_episodes(folder / "evaluations" / f"{step}.npz", episodes)

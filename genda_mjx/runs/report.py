@@ -26,7 +26,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line that stays."""
         if self.silent:
             return
         with self._lock:
@@ -34,7 +34,7 @@ class Progress:
             self.out.flush()
 
     def show(self, text: str, now: bool = False) -> None:
-        """The current state, replaced by the next."""
+        """Shows the current state, until the next replaces it."""
         if self.live:
             with self._lock:
                 width = max(os.get_terminal_size(self.out.fileno()).columns - 1, 20)
@@ -71,7 +71,7 @@ def duration(seconds: float) -> str:
 
 
 class MetricsCsv:
-    """metrics.csv: a row for each iteration, of what the seed alone determines, so that a resumed run has the same."""
+    """metrics.csv: one row per iteration, of what the seed alone determines, so that a resumed run has the same."""
 
     def __init__(self, path: Path, columns: list[str], last_step: int | None = None):
         """last_step: keep the rows up to this step (a resumed run); None starts afresh."""
@@ -94,14 +94,14 @@ class MetricsCsv:
         return rows
 
     def write(self, row: dict[str, Any]) -> None:
-        """Numbers that are not there (warm-up, no evaluation) stay empty."""
+        """Adds a row; numbers that are not there (warm-up, no evaluation) stay empty."""
         clean = {name: "" if value is None or value != value else value for name, value in row.items()}
         with self.path.open("a", newline="") as file:
             csv.DictWriter(file, self.columns, restval="").writerow(clean)
 
 
 def number(value: float) -> str:
-    """Counts in full, other measures to three digits."""
+    """The text of a number: counts in full, other measures to three digits."""
     return str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
@@ -112,5 +112,5 @@ def headline_text(env: SkillEnv, found: dict[str, float]) -> str:
 
 
 def rounded(value: float) -> float:
-    """To one significant digit."""
+    """The value to one significant digit."""
     return float(f"{value:.0e}")

@@ -14,7 +14,7 @@ PLUGINS = {"cuda": "cuda12", "gpu": "cuda12", "tpu": "tpu"}  # jax platform -> w
 
 
 def prepare(compile_cache: str) -> None:
-    """Before anything is built or compiled; in a pod after `processes.start`."""
+    """Checks and sets up jax, before anything is built or compiled; in a pod after `processes.start`."""
     check_devices()
     check_jax()
     keep_compilations(compile_cache)
@@ -24,7 +24,7 @@ def check_devices() -> None:
     """Starts jax's backend, which may be one that JAX_PLATFORMS asks for and this machine does not have."""
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # of a plugin that is not installed jax asserts without a word
+    except (RuntimeError, AssertionError) as error:  # for a plugin that is not installed jax asserts without a message
         asked = jax.config.jax_platforms or "nothing"
         reason = (str(error).strip().splitlines() or ["its plugin is not installed"])[0]
         extras = [PLUGINS[name] for name in asked.split(",") if name in PLUGINS]
@@ -35,7 +35,7 @@ def check_devices() -> None:
 
 
 def check_jax() -> None:
-    """jax 0.10 on CPU deadlocks in batched MJX programs (0.10.1, 0.10.2) and returned wrong numbers under jit there."""
+    """Refuses jax 0.10 on CPU: there batched MJX programs deadlock (0.10.1, 0.10.2) or miscompute under jit."""
     if jax.__version__.startswith("0.10.") and jax.default_backend() == "cpu":
         raise UserError(
             f"jax {jax.__version__} on CPU deadlocks or miscomputes batched MJX programs; "
@@ -44,7 +44,7 @@ def check_jax() -> None:
 
 
 def tune_xla() -> None:
-    """Triton for every matrix product on GPUs; before the first use of a device, and beside what the user has set."""
+    """Chooses Triton for every matrix product on GPUs, beside the user's flags; before the first use of a device."""
     flag = "--xla_gpu_triton_gemm_any"
     flags = os.environ.get("XLA_FLAGS", "")
     if flag not in flags:
@@ -52,10 +52,10 @@ def tune_xla() -> None:
 
 
 def keep_compilations(folder: str) -> None:
-    """Persistent compilation cache: a second start of the same program skips the compiler.
+    """Turns on the persistent compilation cache: a second start of the same program skips the compiler.
 
-    Not for several processes on the CPU: there a program from the cache belongs to the process that compiled it, and
-    in another one it returned wrong numbers (jax 0.9.2, a sum over four devices in two processes).
+    It stays off for several processes on the CPU: there a program from the cache belongs to the process that compiled
+    it, and in another one it returned wrong numbers (jax 0.9.2, a sum over four devices in two processes).
     """
     if folder and not (jax.process_count() > 1 and jax.default_backend() == "cpu"):
         jax.config.update("jax_compilation_cache_dir", str(Path(folder).resolve()))
@@ -63,7 +63,7 @@ def keep_compilations(folder: str) -> None:
 
 
 def main(work: Callable[[], object], flag: str = "--out") -> None:
-    """Run a command line; a user's mistake is one line on stderr and exit code 2.
+    """Runs a command line; a user's mistake is one line on stderr and exit code 2.
 
     flag: the one that names the folder which the command uses.
     """

@@ -70,9 +70,9 @@ def run_task(
     task: goals.GoalTask | None = None,
     skills: Skills | None = None,
 ) -> dict[str, Any]:
-    """What the last line of eval.py says; also written to the folder, beside each seed's files.
+    """Returns what the last line of eval.py says, and writes it to the folder, beside each seed's files.
 
-    task, skills: instead of the task that the options name, and of those of the checkpoint.
+    task, skills: instead of the task that the options name, and of the checkpoint's skills.
     """
     controller.validate(config)
     if len(seeds) < 1:
@@ -108,7 +108,7 @@ def make_task(body: str, options: TaskOptions) -> goals.GoalTask:
 
 
 def report(trial: Trial, seeds: range, results: list[SeedResult]) -> dict[str, Any]:
-    """All seeds together, in result.json and in a line."""
+    """Reports all seeds together, in result.json and in a line."""
     skills, task, options = trial.skills, trial.task, trial.options
     success = [result.success for result in results]
     result = {
@@ -138,7 +138,7 @@ def report(trial: Trial, seeds: range, results: list[SeedResult]) -> dict[str, A
 
 
 def train_seeds(trial: Trial, seeds: list[int]) -> None:
-    """The controllers that are missing, one after another; a signal stops after the iteration under way."""
+    """Trains the missing controllers, one after another; a signal stops after the iteration under way."""
     with StopRequest(trial.progress) as stop:
         compiled = compile_program(trial)
         for number, seed in enumerate(seeds):
@@ -163,7 +163,7 @@ def compile_program(trial: Trial) -> Compiled:
 
 
 def train_seed(trial: Trial, compiled: Compiled, seed: int, seeds_left: int, stop: StopRequest) -> None:
-    """One controller, from where it was left to its result."""
+    """Trains one controller, from where it was left to its result."""
     folder, plan, config, macro = trial.folder / f"seed{seed}", trial.plan, trial.config, trial.steps_per_iteration
     with closing(Checkpoints(folder, keep_last=1)) as checkpoints:
         state, csv = begin(trial, compiled, seed, folder, checkpoints)
@@ -227,7 +227,7 @@ def show(trial: Trial, seed: int, row: dict[str, Any], success: float | None, le
 
 
 def finish(trial: Trial, seed: int, folder: Path, played: downstream.Played) -> None:
-    """Pictures first: the result marks the seed as finished."""
+    """Writes the pictures, then the result, which marks the seed as finished."""
     success, task = float(played.success.mean()), trial.task
     title = f"{trial.skills.config.env}, {trial.options.label}, seed {seed}: success {success:.2f}"
     save_episodes(folder / "trajectories.npz", played)

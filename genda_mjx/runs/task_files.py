@@ -14,19 +14,19 @@ from genda_mjx.downstream.controller import ControllerConfig
 
 @dataclasses.dataclass(frozen=True)
 class TaskOptions:
-    """Which task, and where it departs from the paper's."""
+    """Which task is asked for, and where it departs from the paper's."""
 
-    task: str | None = None  # train a controller over the skills: fs_rg, rs_rg, maze_easy or maze_hard
-    maze: Path | None = None  # a text grid instead of the maze task's own layout (envs/maze.py)
+    task: str | None = None  # train a controller over the skills: fs_rg, rs_rg, maze_easy, maze_hard or maze
+    maze: Path | None = None  # a text grid for the task maze (envs/tasks/layout.py)
     goal_center: tuple[float, float] | None = None  # m, shift start and goals of an open-floor task to X Y
-    radius: float | None = None  # m, a goal is reached within; None: 1.5, quadruped in mazes 3.0, fish 0.1
+    radius: float | None = None  # m, a goal is reached within; None: the body's (docs/downstream.md)
     separation: float | None = None  # m, least start-goal distance; None: 3 (official mazes: 4)
     goal_range: float | None = None  # m, half side of the square of goals; None: 3.5
-    horizon: int | None = None  # environment steps an episode; None: the paper's
+    horizon: int | None = None  # environment steps per episode; None: the paper's
 
     @property
     def label(self) -> str:
-        """Names the folder."""
+        """The task's name, also of its folder."""
         parts = [self.task]
         if self.maze is not None:
             parts.append(self.maze.stem)
@@ -35,13 +35,13 @@ class TaskOptions:
         return "_".join(parts)
 
     def for_goals(self) -> dict[str, Any]:
-        """As keywords of envs.goals.make."""
+        """The options as keywords of envs.tasks.goals.make."""
         renamed = {"maze": "maze_file", "goal_center": "center"}
         values = dataclasses.asdict(self)
         return {renamed.get(name, name): value for name, value in values.items() if value is not None}
 
     def recorded(self) -> dict[str, Any]:
-        """For options.json; a maze file by its text, so that an edited one is noticed."""
+        """The options for options.json; a maze file by its text, so that an edited one is noticed."""
         values = dataclasses.asdict(self)
         if self.maze is not None:
             values["maze"] = self.maze.read_text().splitlines()
@@ -68,7 +68,7 @@ def record(options: TaskOptions, config: ControllerConfig) -> dict[str, Any]:
 
 
 def check_same(folder: Path, asked: dict[str, Any]) -> None:
-    """What is already in a folder must come from the same options."""
+    """Refuses a folder whose content comes from other options."""
     path = folder / "options.json"
     if not path.exists():
         return
@@ -89,7 +89,7 @@ def check_same(folder: Path, asked: dict[str, Any]) -> None:
 
 
 def stored_result(run: Path, step: int, options: TaskOptions, config: ControllerConfig, seed: int) -> SeedResult | None:
-    """Of a seed that is finished."""
+    """The result of a finished seed; None if it is not finished."""
     folder = folder_of(run, step, options)
     check_same(folder, record(options, config))
     path = folder / f"seed{seed}" / "result.json"

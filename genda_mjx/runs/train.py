@@ -1,4 +1,4 @@
-"""Training as the host sees it: start, dispatch, evaluate, save, say. The learning is in program.py."""
+"""Training as the host sees it: start, dispatch, evaluate, save, report. The learning is in program.py."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ class Session:
 
 
 def train(config: Config, env: SkillEnv | None = None) -> bool:
-    """A run from its config to its last checkpoint; False if a signal stopped it before the last step.
+    """Trains from a config to the last checkpoint; False if a signal stopped it before the last step.
 
     env: instead of the body that the config names.
     """
@@ -101,7 +101,7 @@ def compile_session(built: Built, checkpoints: Checkpoints, progress: Progress, 
 
 
 def run(session: Session, state: TrainState, records: Records) -> bool:
-    """From a state to the last step, or to the iteration in which a signal came; False in that case."""
+    """Runs from a state to the last step, or to the iteration in which a signal came; False in that case."""
     built, progress, stop = session.built, session.progress, session.stop
     config, plan, env = built.config, built.schedule, built.env
     iteration = saved = int(state.iteration)
@@ -137,7 +137,7 @@ def run(session: Session, state: TrainState, records: Records) -> bool:
 
 
 def columns(built: Built, measured: Summary) -> list[str]:
-    """Of metrics.csv; measured: what an evaluation gives."""
+    """The columns of metrics.csv; measured: what an evaluation gives."""
     headline = built.env.headline
     first = ["step", "iteration", "updates", headline, f"random_{headline}", "failed_evaluations"]
     _, metrics = jax.eval_shape(built.program.run, built.program.abstract, np.int32(1))
@@ -147,7 +147,7 @@ def columns(built: Built, measured: Summary) -> list[str]:
 def rows_of(
     metrics: dict[str, np.ndarray], plan: Schedule, iteration: int, n: int, seeds: int
 ) -> list[list[dict[str, Any]]]:
-    """Metrics [n_max] or [n_max, S] of the n iterations after `iteration` -> for each a row of every seed."""
+    """Turns metrics [n_max] or [n_max, S] of the n iterations after `iteration` into one row per iteration and seed."""
 
     def row(i: int, k: int) -> dict[str, Any]:
         count = iteration + i + 1
@@ -205,7 +205,7 @@ class Pace:
 
 
 def show(session: Session, pace: Pace, rows: list[dict[str, Any]], found: list[Summary], iteration: int) -> None:
-    """The progress line; metrics are means over the seeds, what was measured last is each one's."""
+    """Shows the progress line: metrics as means over the seeds, the last measures for each seed."""
     built, plan = session.built, session.built.schedule
     measured = [built.env.headline, *(["alignment"] if found and "alignment" in found[0] else [])]
     last = [f"{name} {' '.join(number(each[name]) for each in found) or '-'}" for name in measured]
@@ -235,6 +235,6 @@ def say_end(session: Session, iteration: int, found: list[Summary], random: list
 
 
 def offset_hint(found: Summary) -> str:
-    """A start that is as far away as the skills go, which differs between a dog and a fish."""
+    """Suggests a start as far away as the skills go, which differs between a dog and a fish."""
     far = rounded(found.get("mean_distance", 0.0))
     return f" --offset {far:g} {rounded(far / 2):g}" if far else ""
