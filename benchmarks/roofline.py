@@ -23,23 +23,8 @@ from genda_mjx import agents
 from genda_mjx.agents import Spec
 from genda_mjx.build import batch_shapes, check, make_env
 from genda_mjx.config import preset
+from genda_mjx.platform import CHIPS
 from genda_mjx.runs import start
-
-
-class Chip(NamedTuple):
-    """Peak rates of a vendor's data sheet: float32 FLOP/s outside of and in matrix products, bfloat16, bytes/s."""
-
-    scalar: float
-    float32: float
-    bfloat16: float
-    bandwidth: float
-
-
-CHIPS = {
-    "A100 SXM 80 GB": Chip(19.5e12, 19.5e12, 312e12, 2.04e12),
-    "H100 SXM": Chip(67e12, 67e12, 989e12, 3.35e12),
-    "TPU v5e": Chip(6e12, 197e12 / 6, 197e12, 0.82e12),  # float32 products as six bfloat16 ones; vector unit: a guess
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,7 +110,7 @@ def main() -> None:
     )
     for name, chip in CHIPS.items():
         learning = [updates * update.seconds(rate, chip.bandwidth) for rate in (chip.float32, chip.bfloat16)]
-        physics = steps * step.seconds(chip.scalar, chip.bandwidth)
+        physics = steps * step.seconds(chip.vector, chip.bandwidth)
         speed = [steps / (physics + each) for each in learning]
         print(f"| {name} | {learning[0]:.2f} | {learning[1]:.2f} | {physics:.2f} | {speed[0]:,.0f} | {speed[1]:,.0f} |")
 

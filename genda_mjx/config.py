@@ -137,10 +137,17 @@ SMALL: dict[str, Any] = {
 }
 SMALL_ENV: dict[str, dict[str, Any]] = {
     "point": {
-        "hidden": 128, "cib_dim": 32, "utd": 0.125, "learning_rate": 1e-3, "total_steps": 50_000, "eval_every": 8_000,
-        "checkpoint_every": 16_000, "buffer_size": 100_000, "warmup_episodes": 16,
+        "hidden": 128,
+        "cib_dim": 32,
+        "utd": 0.125,
+        "learning_rate": 1e-3,
+        "total_steps": 50_000,
+        "eval_every": 8_000,
+        "checkpoint_every": 16_000,
+        "buffer_size": 100_000,
+        "warmup_episodes": 16,
     },
-}  # fmt: skip
+}
 
 # Thousands of envs. The reasons are in docs/performance.md: sampled transitions per step (utd * batch_size = 64) stay
 # near the paper's 128, in fewer and larger updates, and cohorts keep the policy fresh.

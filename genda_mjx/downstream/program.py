@@ -156,9 +156,17 @@ def reached(position: Array, goal: Array, radius: float, step: Array) -> Array:
 
 
 def play(
-    task: GoalTask, agent: Agent, skills: AgentState, skill: Callable[[Array], Array],
-    choose: Callable[[Array, Array], Array], key: Array, config: ControllerConfig, plan: Schedule, *, evaluate: bool,
-) -> tuple[MacroEpisode, Array, Array]:  # fmt: skip
+    task: GoalTask,
+    agent: Agent,
+    skills: AgentState,
+    skill: Callable[[Array], Array],
+    choose: Callable[[Array, Array], Array],
+    key: Array,
+    config: ControllerConfig,
+    plan: Schedule,
+    *,
+    evaluate: bool,
+) -> tuple[MacroEpisode, Array, Array]:
     """Plays N episodes (the evaluation's number of them if `evaluate`) with actions choose(seen, key) -> [N, ...].
 
     Returns also their path [N, horizon+1, g] by env steps, and which of them failed [N].
