@@ -203,8 +203,8 @@ def test_bad_input_says_what_to_do(call, message):
 # Real clients: Brax's own trainers through Brax's own wrappers.
 
 
-class SwimFast(Wrapper):
-    """Reward: speed of the fish."""
+class MoveFast(Wrapper):
+    """Reward: speed."""
 
     def step(self, state, action):
         after = self.env.step(state, action)
@@ -217,7 +217,7 @@ def test_brax_sac_trains_on_fish():
 
     seen = []
     sac.train(
-        SwimFast(FISH()),
+        MoveFast(FISH()),
         num_timesteps=3_000,
         episode_length=100,
         num_envs=16,
@@ -231,12 +231,12 @@ def test_brax_sac_trains_on_fish():
     assert seen[-1][0] >= 3_000 and seen[-1][1]["eval/episode_reward"] > 0
 
 
-def test_brax_ppo_trains_on_fish():
+def test_brax_ppo_trains_on_the_point():
     from brax.training.agents.ppo import train as ppo
 
     seen = []
     ppo.train(
-        SwimFast(FISH()),
+        MoveFast(envs.make("point")),
         num_timesteps=4_000,
         episode_length=100,
         num_envs=16,

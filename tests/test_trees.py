@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from trainer_helpers import Walk, build, tiny
 
-from genda_mjx import agents, encoders, evaluate, program, replay, rollout
+from genda_mjx import encoders, evaluate, program, replay, rollout
 
 HISTORY = 3
 
@@ -60,7 +60,9 @@ def test_the_ring_keeps_single_frames_and_a_batch_has_what_the_policy_saw():
     assert times == set(range(11))  # the first frames, which repeat, and the last are among them
 
 
-@pytest.mark.parametrize("algo", agents.AGENTS)
+@pytest.mark.parametrize(  # the slow ones encode as METRA and CIC do
+    "algo", ["genda", "metra", "cic", *(pytest.param(name, marks=pytest.mark.slow) for name in ("csf", "diayn"))]
+)
 def test_every_agent_learns_from_a_tree(algo):
     env = Filmed()
     built = build(tiny(algo=algo, skill_dim=3), env)
