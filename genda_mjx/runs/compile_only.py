@@ -1,5 +1,9 @@
-"""--compile_for: what a run would be on accelerators that this computer does not have."""
+"""--compile_for: what a run would be on accelerators that this computer does not have.
 
+`python -m genda_mjx.runs.compile_only` takes the same flags and prints the report as one JSON object on its last line.
+"""
+
+import json
 import time
 from typing import Any
 
@@ -44,7 +48,7 @@ def measure(built: Built, target: Target, compiled: Any) -> dict[str, Any]:
     memory, program = compiled.memory_analysis(), hlo.parse(compiled.as_text())
     estimate, plan = hlo.estimate(program, target.chip), built.schedule
     ring = max(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(built.program.abstract.ring)) // target.count
-    large = hlo.large_copies(program, ring)
+    runs = list(program.walk())
     return {
         "arguments": memory.argument_size_in_bytes,
         "temp": memory.temp_size_in_bytes,
@@ -56,7 +60,10 @@ def measure(built: Built, target: Target, compiled: Any) -> dict[str, Any]:
         "steps_per_second": plan.steps_per_iteration / max(estimate.total, 1e-12),
         "hours": plan.iterations * estimate.total / 3600,
         "counts": hlo.counts(program),
-        "ring_copies_in_loops": sum(run.times for run in large),
+        "ring_copies_in_loops": sum(run.times for run in hlo.large_copies(program, ring)),
+        "float64_operations": sum("f64[" in run.op.shape for run in runs),
+        "host_operations": sum(run.op.opcode.startswith(hlo.HOST) for run in runs),
+        "steps_per_iteration": plan.steps_per_iteration,
     }
 
 
@@ -84,3 +91,10 @@ def report(built: Built, target: Target, found: dict[str, Any]) -> str:
             f"one iteration runs {counts}; copies of a whole ring array in loops: {found['ring_copies_in_loops']:,}",
         ]
     )
+
+
+if __name__ == "__main__":
+    from genda_mjx.runs.arguments import parse
+    from genda_mjx.runs.start import main
+
+    main(lambda: print(json.dumps(compile_only(parse()))))
