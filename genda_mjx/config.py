@@ -61,6 +61,9 @@ class Config:
     # Networks
     hidden: int = 1024  # width of both hidden layers, all networks
     skill_dim: int = 2  # d, dimension of a skill; the number of skills where they are a list
+    # Of float32 products in the networks on accelerators: in full, or (TPU) in three or one bfloat16 passes. A CPU and
+    # all physics compute in full.
+    precision: Literal["highest", "high", "default"] = "highest"
     bf16: bool = False  # bfloat16 matrix products in the networks (parameters and physics stay float32)
 
     # Optimisation

@@ -172,8 +172,8 @@ def make(parts: Parts, mesh: Mesh) -> Program:
             state, metrics = one(carry[0])
             return state, jax.tree.map(lambda row, m: row.at[i].set(m), carry[1], metrics)
 
-        # Products in full float32 everywhere; bf16, if asked for, is the networks' own dtype.
-        with jax.default_matmul_precision("highest"):
+        # Of the networks; physics asks for "highest" itself (envs/body.py). A CPU computes all of them in full.
+        with jax.default_matmul_precision(config.precision):
             return jax.lax.fori_loop(0, n, body, (state, rows))
 
     specs = sharding.split_axes(config)
