@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,17 @@ def test_mistakes_from_a_shell(tmp_path):
         with pytest.raises(SystemExit) as stop:
             parse(arguments)
         assert stop.value.code != 0
+
+
+def test_a_chip_that_jax_does_not_see_is_mentioned(monkeypatch):
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    for there, words in (("/dev/nvidia[0-9]*", "GPU.*cuda12"), ("/dev/accel*", "TPU.*tpu"), ("", None)):
+        monkeypatch.setattr(start.glob, "glob", lambda pattern, there=there: ["x"] if pattern == there else [])
+        found = start.devices_found()
+        assert found is None if words is None else re.search(words, found)
+    monkeypatch.setattr(start.glob, "glob", lambda pattern: ["x"])
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")  # a CPU that was asked for is no surprise
+    assert start.devices_found() is None
 
 
 @pytest.mark.parametrize(("platform", "extra"), [("cuda", "cuda12"), ("tpu", "tpu")])

@@ -1,5 +1,6 @@
 """What every command does around its work: check the machine, keep compiled programs, report mistakes."""
 
+import glob
 import os
 import sys
 from collections.abc import Callable
@@ -32,6 +33,18 @@ def check_devices() -> None:
         raise UserError(
             f"JAX_PLATFORMS asks for {asked}, which jax cannot use here ({reason}); {install}unset JAX_PLATFORMS"
         ) from error
+
+
+def devices_found() -> str | None:
+    """What a run starts on, where that is worth a line: accelerators, or a CPU beside chips that jax does not see."""
+    if jax.default_backend() != "cpu":
+        return f"devices: {jax.device_count()} x {jax.devices()[0].device_kind}"
+    wanted = "cpu" in os.environ.get("JAX_PLATFORMS", "")
+    for pattern, kind, extra in (("/dev/nvidia[0-9]*", "GPU", "cuda12"), ("/dev/accel*", "TPU", "tpu")):
+        if glob.glob(pattern) and not wanted:
+            install = f'pip install "jax[{extra}]=={jax.__version__}"'
+            return f"warning: this machine has a {kind}, but jax found only the CPU; {install} (or JAX_PLATFORMS=cpu)"
+    return None
 
 
 def check_jax() -> None:

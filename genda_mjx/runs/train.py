@@ -55,6 +55,8 @@ def train(config: Config, env: SkillEnv | None = None) -> bool:
     with progress.waiting(f"building {config.env}"):
         built = assembly.build(config, env)
     plan, abstract = built.schedule, built.program.abstract
+    if found := start.devices_found():
+        progress.say(found)
     progress.say(schedule.describe(config, plan, built.agent, abstract, built.mesh.size))
     if processes.is_lead():
         for folder in seed_folders(config, Path(config.out)):
