@@ -26,9 +26,10 @@ demo: $(READY)
 	rm -rf runs/demo
 	$(BIN)/python train.py --env point --preset small --out runs/demo
 
-# Two workers: compiling is most of the time and uses one core. A file stays on one worker, so that it shares its bodies.
+# Two workers: compiling is most of the time and uses one core. A file stays on one worker, so that it shares its bodies; files in their
+# order, as those with few tests are not the short ones.
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow

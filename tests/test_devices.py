@@ -20,8 +20,9 @@ def with_devices(count: int) -> dict[str, str]:
     return {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu", "PYTHONPATH": f"{ROOT}:{ROOT}/tests"}
 
 
-def test_four_devices():
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "tests/four_devices.py"]
+@pytest.mark.parametrize("mark", ["not slow", pytest.param("slow", marks=pytest.mark.slow)])
+def test_four_devices(mark):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-m", mark, "tests/four_devices.py"]
     run = subprocess.run(command, cwd=ROOT, env=with_devices(4), capture_output=True, text=True, timeout=900)
     assert run.returncode == 0, run.stdout[-6000:] + run.stderr[-2000:]
 

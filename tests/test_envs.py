@@ -231,6 +231,7 @@ def test_brax_sac_trains_on_fish():
     assert seen[-1][0] >= 3_000 and seen[-1][1]["eval/episode_reward"] > 0
 
 
+@pytest.mark.slow
 def test_brax_ppo_trains_on_the_point():
     from brax.training.agents.ppo import train as ppo
 

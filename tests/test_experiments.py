@@ -15,7 +15,7 @@ from genda_mjx.config import UserError
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 TINY_FLAGS = [
-    *("--hidden=16", "--cib_dim=4", "--num_envs=4", "--batch_size=8", "--utd=0.1", "--buffer_size=160"),
+    *("--hidden=16", "--num_envs=4", "--batch_size=8", "--utd=0.1", "--buffer_size=160"),
     *("--warmup_episodes=4", "--eval_episodes=6", "--eval_every=40", "--checkpoint_every=40", "--compile_cache="),
 ]
 
@@ -36,7 +36,7 @@ def test_every_variant_is_a_run_that_train_accepts(name, tmp_path):
 
 
 def test_grid_trains_what_is_missing(tmp_path, capsys):
-    experiment = Experiment("toy", ("point",), 1, {"a": (), "b": ("--no_cib",)})
+    experiment = Experiment("toy", ("point",), 1, {"a": ("--algo", "metra"), "b": ("--algo", "csf")})
 
     def configs(steps: str) -> list[configuration.Config]:
         return run.grid(run.Options("toy", out=str(tmp_path)), experiment, [*TINY_FLAGS, "--total_steps", steps])

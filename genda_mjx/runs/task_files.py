@@ -19,7 +19,7 @@ class TaskOptions:
     task: str | None = None  # train a controller over the skills: fs_rg, rs_rg, maze_easy, maze_hard or maze
     maze: Path | None = None  # a text grid for the task maze (envs/tasks/layout.py)
     goal_center: tuple[float, float] | None = None  # m, shift start and goals of an open-floor task to X Y
-    radius: float | None = None  # m, a goal is reached within; None: the body's (docs/downstream.md)
+    radius: float | None = None  # m, a goal is reached within; None: 1.5, quadruped in mazes 3.0, fish 0.1
     separation: float | None = None  # m, least start-goal distance; None: 3 (official mazes: 4)
     goal_range: float | None = None  # m, half side of the square of goals; None: 3.5
     horizon: int | None = None  # environment steps per episode; None: the paper's
