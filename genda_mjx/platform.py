@@ -59,6 +59,7 @@ def _tpu(name: str, memory: float, bfloat16: float, bandwidth: float, clock: flo
     return Chip(name, "tpu", memory, bfloat16, bfloat16 / 6, vector, bandwidth, clock, **more)
 
 
+# From memory of the data sheets; of the clocks only v5e's and the GPUs' were checked against a source.
 CHIPS = {
     chip.name: chip
     for chip in (
