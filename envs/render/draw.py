@@ -170,5 +170,5 @@ def _floor(scene: Scene, com: Array, xpos: Array) -> tuple[tuple, Array]:
         more, more_shine = shading.spot_light(lamp, to_lamp, axis, normal, view, floor.shininess)
         diffuse, shine = diffuse + more, shine + more_shine
     colors = floor.color(x, y, floor.size)
-    lit = (jnp.where(seen, c * diffuse + floor.specular * shine, s) for c, s in zip(colors, scene.sky, strict=True))
+    lit = (jnp.where(seen, c * (diffuse + floor.specular * shine), s) for c, s in zip(colors, scene.sky, strict=True))
     return tuple(lit), jnp.where(seen, depth, FAR)
