@@ -14,14 +14,14 @@ from envs.render.scene import Scene
 from envs.render.shading import Lamp
 
 Array = jax.Array
-PART = 8  # copies that a CPU draws at a time: their arrays stay in its cache
+PART = 24_000  # rays that a CPU follows at a time: their arrays stay in its cache
 CLEAR = 1e-3  # share of its way by which light must be stopped before a point for the point to lie in shadow
 
 
 def draw(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
     """uint8 [H, W, 3] of one copy: positions [nbody, 3] and rotations [nbody, 3, 3] of bodies, centre of mass [3].
 
-    Under `vmap`, once or more, all copies are drawn by one program: on a CPU, PART of them at a time.
+    Under `vmap`, once or more, all copies are drawn by one program: on a CPU, a few of them at a time.
     """
     return _of_one_copy(lambda *poses: _pictures(scene, *poses))(xpos, xmat, com)
 
@@ -45,15 +45,17 @@ def _of_one_copy(pictures: Callable) -> Callable:
 def _pictures(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
     """uint8 [n, H, W, 3] of n copies."""
     poses = tuple(x.astype(jnp.float32) for x in (xpos, xmat, com))
+    rows, columns = scene.window
+    at_once = max(1, round(PART / ((rows.stop - rows.start) * (columns.stop - columns.start) or 1)))
 
     def packed(*poses: Array) -> Array:
         return _packed(scene, *poses)
 
     def parts(*poses: Array) -> Array:
-        return jax.lax.map(lambda one: packed(*(p[None] for p in one))[0], poses, batch_size=PART)
+        return jax.lax.map(lambda one: packed(*(p[None] for p in one))[0], poses, batch_size=at_once)
 
     # The platform is known when the program is lowered, not when it is traced.
-    packed = jax.lax.platform_dependent(*poses, cpu=parts, default=packed) if len(com) > PART else packed(*poses)
+    packed = jax.lax.platform_dependent(*poses, cpu=parts, default=packed) if len(com) > at_once else packed(*poses)
     channels = jnp.stack([(packed >> shift) & 255 for shift in (16, 8, 0)], -1)
     if scene.subsamples == 1:
         return channels.astype(jnp.uint8)
@@ -77,6 +79,18 @@ def _packed(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
     front = (depth < floor_depth[:, rows, columns].reshape(depth.shape)) & (depth < FAR / 2)
     below = ground[:, rows, columns]
     return ground.at[:, rows, columns].set(jnp.where(front.reshape(below.shape), body.reshape(below.shape), below))
+
+
+def silhouette(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
+    """bool [h, w]: where a ray of one copy meets a shape before the floor."""
+    pos = xpos - com
+    view = View(scene, _shapes(scene, pos[None], xmat[None]), [])
+    d = scene.rays.reshape(3, 1, -1)
+    depth, _ = rays.nearest(view.kinds, tuple(d), 1)
+    height = com[2] + scene.camera.offset[2] - scene.floor.height
+    down = -np.einsum("j,jkp->kp", scene.camera.turn[2].astype(np.float32), d)
+    floor_depth = jnp.where((down > 0) & (height > 0), height / np.maximum(down, 1e-6), FAR)
+    return (depth < jnp.minimum(floor_depth, FAR / 2)).reshape(scene.rays.shape[1:])
 
 
 def _pack(color: tuple) -> Array:
@@ -127,9 +141,13 @@ def _lamp_at(scene: Scene, lamp: Lamp, pos: Array) -> tuple:
     return tuple(at[:, i, None] for i in range(3))
 
 
-def _light(view: View, point: tuple, normal: tuple, to_eye: np.ndarray) -> tuple[Array, Array]:
-    """Strengths of diffuse and specular light at points [n, P] with unit normals; to_eye [3, 1, P] is constant."""
+def _light(view: View, point: tuple, normal: tuple, to_eye: np.ndarray, textured: bool = False) -> tuple[Array, Array]:
+    """Strengths of diffuse and specular light at points [n, P] with unit normals; to_eye [3, 1, P] is constant.
+
+    OpenGL cuts the light of each pass at 1 before a texture colours it; without one the colour itself is cut.
+    """
     diffuse, shine = shading.head_light(view.scene.head, normal, to_eye)
+    diffuse = jnp.minimum(diffuse, 1) if textured else diffuse
     for lamp, at in zip(view.scene.lamps, view.lamps, strict=True):
         axis = (view.scene.camera.turn.T @ lamp.direction).astype(np.float32)
         to_lamp = tuple(a - p for a, p in zip(at, point, strict=True))
@@ -205,7 +223,7 @@ def _floor(view: View, com: Array) -> tuple[Array, Array]:
     x, y = eye[0] + depth * world[0], eye[1] + depth * world[1]
     seen = (world[2] < 0) & (above > 0) & (jnp.abs(x) < floor.size) & (jnp.abs(y) < floor.size)
     normal = tuple(turn[2])
-    diffuse, shine = _light(view, tuple(depth * c for c in d), normal, -shading.unit(d))
+    diffuse, shine = _light(view, tuple(depth * c for c in d), normal, -shading.unit(d), textured=True)
     light = diffuse + floor.specular * shine  # the texture colours both
     colors = [c * light for c in floor.color(x, y, floor.size)]
     if scene.mirror:

@@ -96,7 +96,7 @@ def make_scene(
         mirror=mirror,
         camera=view,
         rays=rays.astype(np.float32),
-        sky=shading.sky(model, view.turn, rays).astype(np.float32),
+        sky=shading.sky(model, view, fine).astype(np.float32),
         window=everywhere if walls else cameras.window(view, fine, reach),
         parts=_parts(model, geoms, walls, floor_height),
         head=shading.head_lamp(model),

@@ -16,9 +16,12 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from envs.render.camera import Camera, pixel_rays
+
 Array = jax.Array
 Color = tuple[Array, Array, Array]
 HALF_GREY = 128 / 255
+SKY_RAYS = 512  # across the picture: about the resolution of a skybox
 SHININESS = 64  # OpenGL's exponent for a material whose shininess is 0.5: MuJoCo's default, and that of all bodies here
 
 
@@ -104,16 +107,19 @@ def lamps(model: mujoco.MjModel) -> tuple[Lamp, ...]:
     return tuple(found)
 
 
-def sky(model: mujoco.MjModel, turn: np.ndarray, rays: np.ndarray) -> np.ndarray:
-    """[3, h, w] colours of the model's skybox along camera rays [3, h, w]; black without one."""
+def sky(model: mujoco.MjModel, camera: Camera, size: tuple[int, int]) -> np.ndarray:
+    """[3, h, w] the model's skybox behind a picture of size (h, w), each pixel the mean of some; black without one."""
     boxes = np.flatnonzero(model.tex_type == mujoco.mjtTexture.mjTEXTURE_SKYBOX)
     if not len(boxes):
-        return np.zeros_like(rays)
+        return np.zeros((3, *size))
     box, width = boxes[0], int(model.tex_width[boxes[0]])
     start = model.tex_adr[box]
     faces = model.tex_data[start : start + 6 * width * width * 3].reshape(6, width, width, 3)
-    right, forward, up = np.einsum("ij,jhw->ihw", turn, rays)
-    return _cube_map(faces, np.stack([right, up, -forward]))
+    fine = max(1, SKY_RAYS // max(size))
+    rays = pixel_rays(camera, (size[0] * fine, size[1] * fine))
+    right, forward, up = np.einsum("ij,jhw->ihw", camera.turn, rays)
+    colors = _cube_map(faces, np.stack([right, up, -forward]))
+    return colors.reshape(3, size[0], fine, size[1], fine).mean((2, 4))
 
 
 def _cube_map(faces: np.ndarray, direction: np.ndarray) -> np.ndarray:
