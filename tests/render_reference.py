@@ -24,7 +24,7 @@ FLAG = mujoco.mjtRndFlag
 
 
 def states(body: type[Body]) -> np.ndarray:
-    """qpos [STATES, nq], spread evenly over an episode of uniform actions in C MuJoCo."""
+    """qpos [STATES, nq], spread evenly over an episode of uniform actions in C MuJoCo, and anywhere on the floor."""
     model, rng = body.stock_spec().compile(), np.random.default_rng(0)
     data, found = mujoco.MjData(model), []
     body.draw_start(model, data, rng)
@@ -34,7 +34,9 @@ def states(body: type[Body]) -> np.ndarray:
             found.append(data.qpos.copy())
         data.ctrl[:] = rng.uniform(*model.actuator_ctrlrange.T)
         mujoco.mj_step(model, data, agent_step)
-    return np.array(found, np.float32)
+    found = np.array(found, np.float32)
+    found[:, :2] += rng.uniform(-10, 10, (STATES, 2))
+    return found
 
 
 def stock_model(body: type[Body]) -> mujoco.MjModel:

@@ -103,33 +103,34 @@ class View:
     """A scene as an eye sees it, n copies of it: the eye is the origin, axes are the camera's."""
 
     scene: Scene
-    kinds: dict[str, Shapes]
+    shapes: Shapes  # of all kinds in order, [S, n]
     lamps: list[tuple]  # positions of the scene's lamps, components [n or 1, 1]
+
+    @property
+    def kinds(self) -> dict[str, Shapes]:
+        """The shapes of each kind."""
+        rows = self.scene.rows
+        return {kind: {name: c[rows[kind]] for name, c in self.shapes.items()} for kind in rows}
 
     def moved(self, by: tuple) -> "View":
         """The same with everything moved by a vector of components [n, 1]."""
-
-        def move(shapes: Shapes) -> Shapes:
-            return shapes | {c: shapes[c] + b[:, 0] for c, b in zip("xyz", by, strict=True)}
-
-        kinds = {name: move(shapes) for name, shapes in self.kinds.items()}
-        return View(self.scene, kinds, [tuple(a + b for a, b in zip(at, by, strict=True)) for at in self.lamps])
+        shapes = self.shapes | {c: self.shapes[c] + b[:, 0] for c, b in zip("xyz", by, strict=True)}
+        return View(self.scene, shapes, [tuple(a + b for a, b in zip(at, by, strict=True)) for at in self.lamps])
 
 
-def _shapes(scene: Scene, pos: Array, mat: Array) -> dict[str, Shapes]:
-    """Shapes of each kind in camera axes, from body positions relative to the centre of mass."""
-    kinds, turn = {}, scene.camera.turn.astype(np.float32)
+def _shapes(scene: Scene, pos: Array, mat: Array) -> Shapes:
+    """All shapes in camera axes, from positions [n, nb, 3] relative to the centre of mass and rotations of bodies."""
+    turn, offset, copies = scene.camera.turn.astype(np.float32), scene.camera.offset.astype(np.float32), len(pos)
+    body = scene.joined("body")
     with jax.default_matmul_precision("highest"):
-        for name, part in scene.parts.items():
-            frame = jnp.einsum("ji,nsjk->nsik", turn, mat[:, part.body])
-            centre = pos[:, part.body] - scene.camera.offset.astype(np.float32)
-            centre = jnp.einsum("ji,nsj->nsi", turn, centre) + jnp.einsum("nsij,sj->nsi", frame, part.pos)
-            axes = jnp.einsum("nsij,sjk->snik", frame, part.turn)
-            found = {c: centre[..., i].T for i, c in enumerate("xyz")}
-            found |= {c + a: axes[..., i, j] for i, c in enumerate("xyz") for j, a in enumerate("xyz")}
-            found |= {c: jnp.broadcast_to(part.size[:, i, None], axes.shape[:2]) for i, c in enumerate("abc")}
-            kinds[name] = found
-    return kinds
+        frame = jnp.einsum("ji,nbjk->nbik", turn, mat)[:, body]
+        centre = jnp.einsum("ji,nbj->nbi", turn, pos - offset)[:, body]
+    centre = centre + (frame * scene.joined("pos")[:, None]).sum(-1)
+    axes = (frame[..., None] * scene.joined("turn")[:, None]).sum(-2)
+    found = {c: centre[..., i].T for i, c in enumerate("xyz")}
+    found |= {c + a: axes[..., i, j].T for i, c in enumerate("xyz") for j, a in enumerate("xyz")}
+    size = scene.joined("size")
+    return found | {c: jnp.broadcast_to(size[:, i, None], (len(body), copies)) for i, c in enumerate("abc")}
 
 
 def _lamp_at(scene: Scene, lamp: Lamp, pos: Array) -> tuple:
@@ -169,12 +170,12 @@ def _in_shadow(view: View, at: tuple, to_lamp: tuple) -> Array:
 
 def _lit(view: View, depth: Array, index: Array, d: tuple) -> tuple:
     """Red, green, blue [n, P] of the shapes that the rays meet."""
-    table = jnp.concatenate([jnp.stack(list(shapes.values()), -1) for shapes in view.kinds.values()])  # [S, n, 15]
-    names = list(next(iter(view.kinds.values())))
-    found = jnp.take_along_axis(jnp.moveaxis(table, 1, 0), index[..., None], 1)
-    one = {name: found[..., i] for i, name in enumerate(names)}
-    surfaces = np.concatenate([part.surface for part in view.scene.parts.values()])
-    red, green, blue, specular = jnp.moveaxis(jnp.asarray(surfaces)[index], -1, 0)
+    moving = [name for name in view.shapes if name not in "abc"]
+    table = jnp.stack([view.shapes[name].T for name in moving], -1)  # [n, S, 12]
+    one = dict(zip(moving, jnp.moveaxis(jnp.take_along_axis(table, index[..., None], 1), -1, 0), strict=True))
+    fixed = np.concatenate([view.scene.joined("size"), view.scene.joined("surface")], -1)
+    a, b, c, red, green, blue, specular = jnp.moveaxis(jnp.asarray(fixed)[index], -1, 0)
+    one |= {"a": a, "b": b, "c": c}
     point = tuple(depth * c for c in d)
     normal = _normal(view.scene, one, point, index)
     diffuse, shine = _light(view, point, normal, -shading.unit(np.stack(d)))
@@ -186,11 +187,9 @@ def _normal(scene: Scene, one: Shapes, point: tuple, index: Array) -> tuple:
     away = tuple(p - one[c] for p, c in zip(point, "xyz", strict=True))
     axes = [rays.axis(one, name) for name in "xyz"]
     local = [a[0] * away[0] + a[1] * away[1] + a[2] * away[2] for a in axes]
-    sizes = [len(part.body) for part in scene.parts.values()]
-    first = dict(zip(scene.parts, np.cumsum([0, *sizes]), strict=False))
 
     def is_kind(kind: str) -> Array:
-        return (index >= first[kind]) & (index < first[kind] + len(scene.parts[kind].body))
+        return (index >= scene.rows[kind].start) & (index < scene.rows[kind].stop)
 
     out = list(local)
     long = [is_kind(kind) for kind in ("capsule", "cylinder") if kind in scene.parts]

@@ -53,8 +53,14 @@ class Scene:
     floor: Floor
 
     @property
-    def shapes(self) -> int:
-        return sum(len(part.body) for part in self.parts.values())
+    def rows(self) -> dict[str, slice]:
+        """The rows of each kind among all shapes."""
+        ends = np.cumsum([0, *(len(part.body) for part in self.parts.values())])
+        return {kind: slice(int(ends[i]), int(ends[i + 1])) for i, kind in enumerate(self.parts)}
+
+    def joined(self, field: str) -> np.ndarray:
+        """A field of `Part` for all shapes, in the order of their kinds."""
+        return np.concatenate([getattr(part, field) for part in self.parts.values()])
 
 
 def make_scene(
