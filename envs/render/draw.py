@@ -220,7 +220,7 @@ def _floor(view: View, com: Array) -> tuple[Array, Array]:
     above = eye[2] - floor.height
     depth = above / np.maximum(-world[2], 1e-6)
     x, y = eye[0] + depth * world[0], eye[1] + depth * world[1]
-    seen = (world[2] < 0) & (above > 0) & (jnp.abs(x) < floor.size) & (jnp.abs(y) < floor.size)
+    seen = (world[2] < 0) & (above > 0) & (jnp.abs(x) < floor.edge) & (jnp.abs(y) < floor.edge)
     normal = tuple(turn[2])
     diffuse, shine = _light(view, tuple(depth * c for c in d), normal, -shading.unit(d), textured=True)
     light = diffuse + floor.specular * shine  # the texture colours both

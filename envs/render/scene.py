@@ -107,7 +107,13 @@ def make_scene(
         parts=_parts(model, geoms, walls, floor_height),
         head=shading.head_lamp(model),
         lamps=shading.lamps(model),
-        floor=Floor(shading.floor_named(floor), floor_size, floor_height, *shading.floor_material(model)),
+        floor=Floor(
+            shading.floor_named(floor),
+            floor_size,
+            np.inf if floor in shading.ENDLESS else floor_size,
+            floor_height,
+            *shading.floor_material(model),
+        ),
     )
 
 

@@ -4,8 +4,10 @@ Floors (x, y in metres, s half the side of the drawn floor; colours from 0 to 1)
     paper      the paper's texture: red (s - y) / 2s, green (x + s) / 2s, blue 128/255
     unicolor   the mean of `paper` everywhere: (0.5, 0.5, 0.5)
     gradation  two ramps in other channels, turned round: red 128/255, green (y + s) / 2s, blue (s - x) / 2s
-The last two are the background shift of the paper's table; its own colours are not published. Beyond s there is no
-floor, as in MuJoCo, and the sky shows.
+    grid       squares of s / 15 in dm_control's two blues, (0.1, 0.2, 0.3) and (0.2, 0.3, 0.4): for people, who see by
+               it how fast a body moves
+unicolor and gradation are the background shift of the paper's table; its own colours are not published. Beyond s there
+is no floor, as in MuJoCo, and the sky shows; the grid is endless.
 """
 
 import dataclasses
@@ -42,7 +44,8 @@ class Lamp:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Floor:
     color: Callable[[Array, Array, float], Color]  # of x, y (m) and the half side
-    size: float  # m, half side
+    size: float  # m, half side, that colours refer to
+    edge: float  # m, half side of what is drawn
     height: float  # m
     specular: float
     reflectance: float
@@ -61,7 +64,14 @@ def _gradation(x: Array, y: Array, s: float) -> Color:
     return jnp.full_like(x, HALF_GREY), (y + s) / (2 * s), (s - x) / (2 * s)
 
 
-FLOORS = {"paper": _paper, "unicolor": _unicolor, "gradation": _gradation}
+def _grid(x: Array, y: Array, s: float) -> Color:
+    side = s / 15
+    light = 0.1 * ((jnp.floor(x / side) + jnp.floor(y / side)) % 2)
+    return 0.1 + light, 0.2 + light, 0.3 + light
+
+
+FLOORS = {"paper": _paper, "unicolor": _unicolor, "gradation": _gradation, "grid": _grid}
+ENDLESS = ("grid",)
 
 
 def floor_named(name: str) -> Callable[[Array, Array, float], Color]:

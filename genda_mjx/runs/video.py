@@ -132,9 +132,9 @@ def choose(episodes: Episodes, asked: tuple[int, ...]) -> list[int]:
 
 
 def draw(env: SkillEnv, qpos: np.ndarray, size: int) -> np.ndarray:
-    """uint8 [k, T, size, size, 3] from coordinates [k, T, nq], with shadows and smooth edges."""
+    """uint8 [k, T, size, size, 3] from coordinates [k, T, nq], with shadows, smooth edges and a grid on the floor."""
     try:
-        scene = render.scene_of(env, (size, size), shadow=True, subsamples=2)
+        scene = render.scene_of(env, (size, size), floor="grid", shadow=True, subsamples=2)
     except (AttributeError, ValueError) as error:
         raise UserError(f"no pictures of {env.name}: {error}") from error
 
