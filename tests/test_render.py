@@ -69,7 +69,13 @@ def test_rays_meet_shapes_where_mujocos_rays_do():
         kinds[name] |= {c: size[:, i, None] for i, c in enumerate("abc")}
     kinds = jax.tree.map(np.float32, kinds)
     d = np.concatenate([rng.uniform(-0.6, 0.6, (2, 4000)), -np.ones((1, 4000))])
-    depth, index = jax.jit(lambda kinds: rays.nearest(kinds, tuple(np.float32(d[:, None])), 1))(kinds)
+
+    @jax.jit
+    def nearest(kinds):
+        in_order = {name: kinds[name] for name in types}  # jit sorts a dictionary
+        return rays.nearest(in_order, tuple(np.float32(d[:, None])), 1)
+
+    depth, index = nearest(kinds)
     geom, expected, found = np.zeros(1, np.int32), [], []
     for direction in d.T:
         expected.append(mujoco.mj_ray(model, data, np.zeros(3), direction, None, 1, -1, geom))
