@@ -34,6 +34,7 @@ class Options:
     episodes: int = 48  # deterministic episodes, one random skill each
     offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
     offsets: tuple[float, ...] = ()  # distances in metres: the same in eight directions each, as a table
+    explore: bool = False  # also write a page in which the skills run live: eval/explore_<step>.html in the run
 
     # Downstream task
     goal: Annotated[TaskOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=TaskOptions)
@@ -62,7 +63,8 @@ def main() -> None:
     options = parse()
     folder, step, cache = options.ckpt, options.step, options.compile_cache
     if options.goal.task is None:
-        result = evaluate(folder, step, options.episodes, options.seed, options.offset, options.offsets, cache)
+        skills = (options.episodes, options.seed, options.offset, options.offsets, cache)
+        result = evaluate(folder, step, *skills, explore=options.explore)
     else:
         seeds = range(options.seed, options.seed + options.seeds)
         result = run_task(folder, step, options.goal, options.controller, seeds, cache)

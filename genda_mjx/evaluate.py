@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from brax.envs.base import State
 from jax import Array
 
 from envs import measures
@@ -41,9 +42,9 @@ def compile(env: SkillEnv, agent: Agent, episodes: int, abstract: AgentState, nu
 
 def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
     def evaluate(state: AgentState, key: Array, offset: Array, random: Array) -> Episodes:
-        key_reset, key_skill, key_act = jax.random.split(key, 3)
+        _, key_skill, key_act = jax.random.split(key, 3)
         z = agent.skills.show(key_skill, episodes)
-        start = jax.vmap(env.reset_at, in_axes=(0, None))(jax.random.split(key_reset, episodes), offset)
+        start = start_states(env, key, episodes, offset)
 
         def choose(obs: Any, key: Array) -> Array:
             uniform = jax.random.uniform(key, (episodes, env.action_size), minval=-1.0, maxval=1.0)
@@ -59,6 +60,12 @@ def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
         return Episodes(traces, latents, z, ~last.info["failed"])
 
     return evaluate
+
+
+def start_states(env: SkillEnv, key: Array, episodes: int, offset: Array) -> State:
+    """The states [E] that the episodes of an evaluation with this key start from, moved by offset [2]."""
+    key_reset, _, _ = jax.random.split(key, 3)
+    return jax.vmap(env.reset_at, in_axes=(0, None))(jax.random.split(key_reset, episodes), offset)
 
 
 def latents_of(agent: Agent, state: AgentState, observations: Any) -> Array:

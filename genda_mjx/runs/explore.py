@@ -1,0 +1,134 @@
+"""The skill explorer of a stored run: RUN/eval/explore_<step>.html, in which its skills run live."""
+
+import html
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import mujoco
+import numpy as np
+
+from envs.base import SkillEnv
+from envs.body import Body
+from genda_mjx import evaluate as evaluation
+from genda_mjx.config import UserError
+from genda_mjx.evaluate import Episodes
+from genda_mjx.explorer import body, page
+from genda_mjx.explorer.tracing import Program, Untraceable, trace
+from genda_mjx.runs.folder import write_text
+from genda_mjx.runs.report import number
+from genda_mjx.runs.stored import Skills
+
+FULL_WIDTH = 256  # wider networks are kept as float16: half the size, actions to three digits
+POINTS = 100  # of an evaluated path, at most
+NAMES = {"genda": "GenDa"}  # how algorithms are written, where not in capitals
+
+
+class Draft(NamedTuple):
+    """What of a page is known before the evaluation: body and policy, in the browser's terms."""
+
+    env: Body
+    skills: Skills
+    body: body.PageBody
+    act: Program
+    phi: Program | None
+
+
+def draft(env: SkillEnv, skills: Skills) -> Draft:
+    """Traces body and policy; refuses what a browser cannot run before anything is written."""
+    if not isinstance(env, Body):
+        raise UserError("--explore shows bodies that MuJoCo simulates; this environment is not one")
+    (size,), dim = env.observation_spec.shape, skills.agent.skills.dim
+    agent, state = skills.agent, skills.state
+    try:
+        exported = body.export(env)
+        act = trace(lambda obs, z: agent.act(state, obs, z, None), {"obs": (1, size), "z": (1, dim)})
+        phi = trace(lambda obs: agent.represent(state, obs), {"obs": (1, size)}) if agent.represent else None
+    except Untraceable as error:
+        raise UserError(f"--explore cannot show this run in a browser: {error}") from error
+    return Draft(env, skills, exported, act, phi)
+
+
+def write(path: Path, made: Draft, key: jax.Array, episodes: Episodes, found: dict[str, float]) -> Path:
+    """Writes the page of an evaluation that was run with `key`, whole or not at all."""
+    env, skills = made.env, made.skills
+    config, arrays = skills.config, page.Arrays()
+    half = config.hidden > FULL_WIDTH
+    programs = {"observe": made.body.observe, "sense": made.body.sense, "act": made.act, "phi": made.phi}
+    tables = starts(env, key, len(episodes.skills)) | shown(episodes)
+    model = env.model
+    algo = NAMES.get(config.algo, config.algo.upper())
+    run = {
+        "name": f"{config.env}_{skills.step}",
+        "about": f"{algo} discovered these skills in {skills.step:,} steps without any reward. Its policy runs live "
+        "in this page, on MuJoCo: nothing here is a recording.",
+        "facts": facts(env, len(episodes.skills), found),
+        "xml": made.body.xml,
+        "timestep": model.opt.timestep,
+        "physics_steps": env.physics_steps,
+        "position_size": env.position_size,
+        "free": bool(model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE),
+        "floor": has_floor(model),
+        "hidden": [i for i in range(model.ngeom) if model.geom(i).name == "target"],  # drawn where the reset put it
+        "skills": {"kind": skills.agent.skills.kind, "dim": skills.agent.skills.dim},
+        "programs": {name: made and page.program_json(made, arrays, half) for name, made in programs.items()},
+        "tables": {name: {"array": arrays.add(table), "shape": table.shape} for name, table in tables.items()},
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, page.render(f"{config.env}: skills learned without reward", run, arrays))
+    return path
+
+
+def starts(env: Body, key: jax.Array, episodes: int) -> dict[str, np.ndarray]:
+    """The states that the episodes of an evaluation start from: arrays [E, ...]."""
+
+    @jax.jit
+    def reset(key: jax.Array) -> Any:
+        return evaluation.start_states(env, key, episodes, np.zeros(2, np.float32)).pipeline_state
+
+    state = jax.device_get(reset(key))
+    physics = {name: getattr(state.physics, name) for name in ("qpos", "qvel", "act")}
+    return physics | {"sensors": state.sensors, "drawn": state.drawn}
+
+
+def shown(episodes: Episodes) -> dict[str, np.ndarray]:
+    """Skills, paths and latents of the evaluation, thinned out."""
+    positions = np.asarray(episodes.traces["position"])
+    every = max(1, positions.shape[1] // POINTS)
+    found = {"skills": np.asarray(episodes.skills), "positions": positions[:, ::every]}
+    return found if episodes.latents is None else found | {"latents": np.asarray(episodes.latents)[:, ::every]}
+
+
+def facts(env: Body, episodes: int, found: dict[str, float]) -> str:
+    """The evaluation in a sentence."""
+    words = [f"{name.replace('_', ' ')} {number(found[name])}" for name in found if name != env.headline]
+    return (
+        f"Evaluation of {episodes} skills: {env.headline} {number(found[env.headline])} {env.unit}, {', '.join(words)}."
+    )
+
+
+def has_floor(model: mujoco.MjModel) -> bool:
+    plane = model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
+    return bool((plane & ((model.geom_contype | model.geom_conaffinity) != 0)).any())
+
+
+class Page:
+    """A page that shows itself in a notebook; elsewhere it is a path."""
+
+    def __init__(self, path: Path, height: int = 760):
+        self.path, self.height = path, height
+
+    def __repr__(self) -> str:
+        return f"open {self.path} in a browser"
+
+    def _repr_html_(self) -> str:
+        text = html.escape(self.path.read_text(), quote=True)
+        return f'<iframe srcdoc="{text}" style="width:100%;height:{self.height}px;border:0"></iframe>'
+
+
+def explore(folder: str | Path, step: int | None = None, episodes: int = 48, seed: int = 0) -> Page:
+    """Evaluates a run's skills and returns the page in which they run live."""
+    from genda_mjx.runs.evaluate import evaluate  # which writes pages itself
+
+    result = evaluate(Path(folder), step, episodes, seed, explore=True)
+    return Page(Path(result["page"]))
