@@ -46,6 +46,7 @@ class Explorer {
       samples: "Press a number: each one is a skill drawn at random, as the agent was trained with.",
     }[skills.control];
     $("facts").textContent = run.facts;
+    $("chooser").classList.toggle("wide", !["disc", "ball"].includes(skills.control));
   }
 
   buildBar() {
@@ -120,7 +121,7 @@ class Explorer {
 
   setPaused(paused) {
     this.paused = paused;
-    $("pause").textContent = paused ? "▶ Go on" : "⏸ Pause";
+    $("pause").textContent = paused ? "Go on" : "Pause";
   }
 
   setMany(many) {
@@ -178,11 +179,11 @@ class Explorer {
     history.replaceState(null, "", this.link);
     try {
       await navigator.clipboard.writeText(location.href);
-      $("link").textContent = "✓ copied";
+      $("link").textContent = "copied";
     } catch {
       $("link").textContent = "it is in the address bar";
     }
-    setTimeout(() => ($("link").textContent = "🔗 Copy link"), 1600);
+    setTimeout(() => ($("link").textContent = "Copy link"), 1600);
   }
 
   buildRecorder() {
@@ -200,10 +201,10 @@ class Explorer {
         link.click();
         setTimeout(() => URL.revokeObjectURL(link.href), 5000);
         this.recorder = null;
-        $("record").textContent = "⏺ Record";
+        $("record").textContent = "Record";
       };
       this.recorder.start();
-      $("record").textContent = "⏹ Stop and save";
+      $("record").textContent = "Stop and save";
     });
   }
 

@@ -28,7 +28,7 @@ export class Body {
   /** MuJoCo's own array; views are made anew after the memory of MuJoCo has grown. */
   view(name) {
     let view = this.views[name];
-    if (!view || (view.length && view.buffer.byteLength === 0)) view = this.views[name] = this.data[name];
+    if (!view?.length) view = this.views[name] = this.data[name];
     return view;
   }
 

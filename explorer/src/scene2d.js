@@ -10,7 +10,7 @@ export class Scene2D {
     this.pen = canvas.getContext("2d");
   }
 
-  /** copies: [{ geoms: {xpos, xmat}, tint, trail }]; extras: { walls, target, goal, anchor, arrow }. */
+  /** copies: [{ geoms: {xpos, xmat}, tint, trail }]; extras: { shadows, walls, target, targetSize, goal }. */
   draw(camera, copies, extras) {
     const { pen, canvas } = this;
     const ratio = canvas.width / camera.width;
@@ -20,7 +20,6 @@ export class Scene2D {
     this.floor(camera);
     if (extras.goal) this.disc(extras.goal.at, extras.goal.radius, "rgba(30,160,90,0.25)", "rgb(20,130,70)");
     for (const copy of copies) this.trail(copy.trail, copy.tint);
-    if (extras.arrow) this.arrow(extras.arrow);
     if (extras.shadows) for (const copy of copies) this.shadows(copy);
     const parts = (extras.walls ?? []).map((wall) => this.wall(wall));
     for (const copy of copies) for (const shape of this.shapes) parts.push(this.part(shape, copy));
@@ -75,13 +74,6 @@ export class Scene2D {
 
   trail(points, tint) {
     if (points.length > 1) this.line(points, css(tint, 0.75), 3);
-  }
-
-  arrow({ at, to, tint }) {
-    this.line([at, to], css(tint, 0.9), 4);
-    const [dx, dy] = [to[0] - at[0], to[1] - at[1]];
-    const barb = (turn) => [to[0] - 0.25 * (dx * Math.cos(turn) - dy * Math.sin(turn)), to[1] - 0.25 * (dx * Math.sin(turn) + dy * Math.cos(turn)), to[2]];
-    this.line([barb(0.5), to, barb(-0.5)], css(tint, 0.9), 4);
   }
 
   disc(at, radius, fill, stroke) {

@@ -1,13 +1,14 @@
 // Draws bodies with three.js where the browser has a graphics card.
 
 import {
-  BoxGeometry, BufferAttribute, BufferGeometry, CapsuleGeometry, Color, CylinderGeometry, DirectionalLight, Fog,
-  HemisphereLight, Line, LineBasicMaterial, LineSegments, Matrix4, Mesh, MeshStandardMaterial, PCFShadowMap,
-  PerspectiveCamera, PlaneGeometry, RingGeometry, Scene, ShadowMaterial, SphereGeometry, Vector3, WebGLRenderer,
+  BoxGeometry, BufferAttribute, BufferGeometry, CapsuleGeometry, Color, CylinderGeometry, DirectionalLight, DoubleSide,
+  Fog, HemisphereLight, LineBasicMaterial, LineSegments, Matrix4, Mesh, MeshBasicMaterial, MeshStandardMaterial,
+  PCFShadowMap, PerspectiveCamera, PlaneGeometry, RingGeometry, Scene, ShadowMaterial, SphereGeometry, Vector3, WebGLRenderer,
 } from "three";
 import { gridStep, mix } from "./shapes.js";
 
-const LINES = 40; // of the floor, each way
+const LINES = 22; // of the floor, each way
+const SOFTWARE = /swiftshader|llvmpipe|softpipe|software|basic render/i; // a processor that plays graphics card
 const TRAIL = 4096; // points of a path at most
 
 export class Scene3D {
@@ -16,6 +17,7 @@ export class Scene3D {
     const settings = { antialias: true, failIfMajorPerformanceCaveat: !force, preserveDrawingBuffer: false };
     const context = canvas.getContext("webgl2", settings);
     if (!context) throw new Error("no WebGL");
+    if (!force && SOFTWARE.test(rendererName(context))) throw new Error("no graphics card");
     Object.assign(this, { canvas, shapes, reach, name: "WebGL", copies: [], walls: null });
     this.renderer = new WebGLRenderer({ canvas, context, antialias: true });
     this.renderer.shadowMap.enabled = true;
@@ -31,14 +33,15 @@ export class Scene3D {
     this.ground = new Mesh(new PlaneGeometry(1, 1), new ShadowMaterial({ opacity: 0.22 }));
     this.ground.receiveShadow = true;
     this.grid = new LineSegments(gridLines(), new LineBasicMaterial({ color: 0x9fb0c8, transparent: true, opacity: 0.55 }));
-    this.arrow = new Mesh(new BufferGeometry(), new MeshStandardMaterial());
+    this.grid.frustumCulled = false;
     this.target = new Mesh(new SphereGeometry(1, 24, 16), new MeshStandardMaterial({ color: 0xd84c5a, roughness: 0.5 }));
     this.goal = new Mesh(new RingGeometry(0.9, 1, 48), new MeshStandardMaterial({ color: 0x1f9d58 }));
-    this.scene.add(this.ground, this.grid, this.arrow, this.target, this.goal);
-    this.arrow.visible = this.target.visible = this.goal.visible = false;
+    this.scene.add(this.ground, this.grid, this.target, this.goal);
+    this.target.visible = this.goal.visible = false;
   }
 
   draw(camera, copies, extras) {
+    this.wide = camera.distance;
     while (this.copies.length < copies.length) this.copies.push(this.newCopy());
     this.copies.forEach((mine, i) => {
       mine.line.visible = i < copies.length;
@@ -70,9 +73,10 @@ export class Scene3D {
       mesh.castShadow = mesh.receiveShadow = true;
       return mesh;
     });
-    const points = new BufferGeometry();
-    points.setAttribute("position", new BufferAttribute(new Float32Array(3 * TRAIL), 3));
-    const line = new Line(points, new LineBasicMaterial());
+    const ribbon = new BufferGeometry();
+    ribbon.setAttribute("position", new BufferAttribute(new Float32Array(6 * TRAIL), 3));
+    ribbon.setIndex(Array.from({ length: TRAIL - 1 }, (_, i) => [0, 1, 2, 1, 3, 2].map((k) => 2 * i + k)).flat());
+    const line = new Mesh(ribbon, new MeshBasicMaterial({ side: DoubleSide, transparent: true, opacity: 0.8 }));
     line.frustumCulled = false;
     this.scene.add(line, ...meshes);
     return { meshes, line };
@@ -87,15 +91,27 @@ export class Scene3D {
       meshes[i].matrixWorldNeedsUpdate = true;
       meshes[i].material.color.setRGB(...(tinted ? mix(color, tint, 0.75) : color)).convertSRGBToLinear();
     });
-    const recent = trail.slice(-TRAIL);
-    const flat = line.geometry.attributes.position;
-    recent.forEach((point, i) => flat.setXYZ(i, point[0], point[1], point[2] + 0.002 * this.reach));
-    flat.needsUpdate = true;
-    line.geometry.setDrawRange(0, recent.length);
+    this.unroll(line.geometry, trail.slice(-TRAIL), 0.004 * this.wide);
     line.material.color.setRGB(...tint).convertSRGBToLinear();
   }
 
-  surround(camera, { shadows, target, targetSize, goal, arrow, walls }) {
+  /** Lays a ribbon of this half width along the points. */
+  unroll(ribbon, points, half) {
+    const flat = ribbon.attributes.position;
+    let [nx, ny] = [0, 0];
+    points.forEach(([x, y, z], i) => {
+      const [before, after] = [points[Math.max(i - 1, 0)], points[Math.min(i + 1, points.length - 1)]];
+      const [dx, dy] = [after[0] - before[0], after[1] - before[1]];
+      const length = Math.hypot(dx, dy);
+      if (length > 1e-9) [nx, ny] = [(-half * dy) / length, (half * dx) / length];
+      flat.setXYZ(2 * i, x - nx, y - ny, z);
+      flat.setXYZ(2 * i + 1, x + nx, y + ny, z);
+    });
+    flat.needsUpdate = true;
+    ribbon.setDrawRange(0, 6 * Math.max(points.length - 1, 0));
+  }
+
+  surround(camera, { shadows, target, targetSize, goal, walls }) {
     const step = gridStep(camera.distance);
     const [x, y] = [0, 1].map((i) => Math.round(camera.target[i] / step) * step);
     this.grid.position.set(x, y, 0);
@@ -122,27 +138,7 @@ export class Scene3D {
       this.goal.position.set(goal.at[0], goal.at[1], 0.01);
       this.goal.scale.setScalar(goal.radius);
     }
-    this.arrow.visible = Boolean(arrow);
-    if (arrow) this.point(arrow);
     if (walls && !this.walls) this.build(walls);
-  }
-
-  /** A flat arrow on the floor. */
-  point({ at, to, tint }) {
-    const [dx, dy] = [to[0] - at[0], to[1] - at[1]];
-    const [nx, ny] = [-0.04 * dy, 0.04 * dx];
-    const [hx, hy] = [at[0] + 0.75 * dx, at[1] + 0.75 * dy];
-    const z = to[2] + 0.003 * this.reach;
-    const corners = [
-      [at[0] - nx, at[1] - ny], [hx - nx, hy - ny], [hx + nx, hy + ny], [at[0] - nx, at[1] - ny], [hx + nx, hy + ny],
-      [at[0] + nx, at[1] + ny], [hx - 3.5 * nx, hy - 3.5 * ny], [to[0], to[1]], [hx + 3.5 * nx, hy + 3.5 * ny],
-    ];
-    const flat = new Float32Array(corners.flatMap(([x, y]) => [x, y, z]));
-    const normals = new Float32Array(corners.flatMap(() => [0, 0, 1]));
-    this.arrow.geometry.setAttribute("position", new BufferAttribute(flat, 3));
-    this.arrow.geometry.setAttribute("normal", new BufferAttribute(normals, 3));
-    this.arrow.frustumCulled = false;
-    this.arrow.material.color.setRGB(...tint).convertSRGBToLinear();
   }
 
   build(walls) {
@@ -165,8 +161,18 @@ function geometry({ kind, size }) {
   return new SphereGeometry(1, 28, 20).scale(...radii);
 }
 
+/** Firefox tells the renderer's name at once, Chromium through an extension. */
+function rendererName(context) {
+  const name = String(context.getParameter(context.RENDERER));
+  const extension = name === "WebKit WebGL" && context.getExtension("WEBGL_debug_renderer_info");
+  return extension ? String(context.getParameter(extension.UNMASKED_RENDERER_WEBGL)) : name;
+}
+
+/** Short pieces, as long lines that pass the eye are lost by some drivers. */
 function gridLines() {
   const points = [];
-  for (let i = -LINES; i <= LINES; i++) points.push(i, -LINES, 0, i, LINES, 0, -LINES, i, 0, LINES, i, 0);
+  for (let i = -LINES; i <= LINES; i++) {
+    for (let k = -LINES; k < LINES; k++) points.push(i, k, 0, i, k + 1, 0, k, i, 0, k + 1, i, 0);
+  }
   return new BufferGeometry().setAttribute("position", new BufferAttribute(new Float32Array(points), 3));
 }

@@ -41,8 +41,27 @@ UNARY = (
 )
 BINARY = ("add", "sub", "mul", "div", "max", "min", "atan2")
 SAME = ("convert_element_type", "copy", "stop_gradient", "optimization_barrier")
-MOVES = ("slice", "squeeze", "reshape", "broadcast_in_dim", "transpose", "concatenate", "expand_dims", "rev", "split")
 CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat")
+
+
+def _slice(x: np.ndarray, start_indices: tuple, limit_indices: tuple, strides: tuple | None, **_) -> np.ndarray:
+    return x[tuple(map(slice, start_indices, limit_indices, strides or (1,) * x.ndim))]
+
+
+def _broadcast(x: np.ndarray, shape: tuple, broadcast_dimensions: tuple, **_) -> np.ndarray:
+    return np.broadcast_to(np.expand_dims(x, [i for i in range(len(shape)) if i not in broadcast_dimensions]), shape)
+
+
+MOVES: dict[str, Callable[..., Any]] = {  # primitives that only move entries, on numpy arrays
+    "slice": _slice,
+    "broadcast_in_dim": _broadcast,
+    "squeeze": lambda x, dimensions, **_: np.squeeze(x, dimensions),
+    "reshape": lambda x, new_sizes, **_: x.reshape(new_sizes),
+    "transpose": lambda x, permutation, **_: x.transpose(permutation),
+    "rev": lambda x, dimensions, **_: np.flip(x, dimensions),
+    "concatenate": lambda *parts, dimension, **_: np.concatenate(parts, dimension),
+    "split": lambda x, sizes, axis, **_: np.split(x, np.cumsum(sizes)[:-1], axis),
+}
 
 
 class Untraceable(ValueError):
@@ -137,7 +156,7 @@ def _fresh(register: int, shape: tuple[int, ...]) -> Value:
 
 
 def _moved(program: Program, equation: Any, operands: list[Any]) -> list[Value]:
-    """Slices, reshapes and joins only move entries: the primitive itself is applied to their places."""
+    """Slices, reshapes and joins only move entries: they are applied to the entries' places."""
     places, sources = [], []
     base = 0
     for operand in operands:
@@ -148,9 +167,9 @@ def _moved(program: Program, equation: Any, operands: list[Any]) -> list[Value]:
         else:
             offset, base = base, base + program.sizes[operand.register]
             sources.append(operand.register)
-        places.append(jnp.asarray(operand.entries + offset))
-    moved = equation.primitive.bind(*places, **equation.params)
-    moved = [np.asarray(part) for part in (moved if equation.primitive.multiple_results else [moved])]
+        places.append(operand.entries + offset)
+    moved = MOVES[equation.primitive.name](*places, **equation.params)
+    moved = moved if equation.primitive.multiple_results else [moved]
     if len(sources) == 1:
         return [Value(sources[0], part) for part in moved]
     return [

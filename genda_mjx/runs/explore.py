@@ -11,13 +11,14 @@ import numpy as np
 from envs.base import SkillEnv
 from envs.body import Body
 from genda_mjx import evaluate as evaluation
+from genda_mjx.build import make_env
 from genda_mjx.config import UserError
 from genda_mjx.evaluate import Episodes
 from genda_mjx.explorer import body, page
 from genda_mjx.explorer.tracing import Program, Untraceable, trace
-from genda_mjx.runs.folder import write_text
-from genda_mjx.runs.report import number
-from genda_mjx.runs.stored import Skills
+from genda_mjx.runs.folder import locate, write_text
+from genda_mjx.runs.report import Progress, number
+from genda_mjx.runs.stored import Skills, load_skills, read_run
 
 FULL_WIDTH = 256  # wider networks are kept as float16: half the size, actions to three digits
 POINTS = 100  # of an evaluated path, at most
@@ -101,7 +102,8 @@ def shown(episodes: Episodes) -> dict[str, np.ndarray]:
 
 def facts(env: Body, episodes: int, found: dict[str, float]) -> str:
     """The evaluation in a sentence."""
-    words = [f"{name.replace('_', ' ')} {number(found[name])}" for name in found if name != env.headline]
+    others = [name for name in found if name != env.headline and not (name == "failed_evaluations" and not found[name])]
+    words = [f"{name.replace('_', ' ')} {number(found[name])}" for name in others]
     return (
         f"Evaluation of {episodes} skills: {env.headline} {number(found[env.headline])} {env.unit}, {', '.join(words)}."
     )
@@ -126,9 +128,26 @@ class Page:
         return f'<iframe srcdoc="{text}" style="width:100%;height:{self.height}px;border:0"></iframe>'
 
 
-def explore(folder: str | Path, step: int | None = None, episodes: int = 48, seed: int = 0) -> Page:
-    """Evaluates a run's skills and returns the page in which they run live."""
-    from genda_mjx.runs.evaluate import evaluate  # which writes pages itself
+def explore(folder: str | Path, step: int | None = None) -> Page:
+    """The page of a run, made of the evaluation that training has recorded at that step; the newest if None."""
+    folder, progress = Path(folder), Progress()
+    config, (_, member) = read_run(folder), locate(folder)
+    with progress.waiting(f"building {config.env}"):
+        env = make_env(config.env)
+    skills = load_skills(folder, step, env, progress)
+    episodes = recorded(folder, skills.step)
+    key = evaluation.evaluation_key(config.seed + member, skills.step)
+    found = evaluation.summary(env, skills.agent, episodes)
+    path = folder / "eval" / f"explore_{skills.step}.html"
+    return Page(write(path, draft(env, skills), key, episodes, found))
 
-    result = evaluate(Path(folder), step, episodes, seed, explore=True)
-    return Page(Path(result["page"]))
+
+def recorded(folder: Path, step: int) -> Episodes:
+    """The episodes that training has kept of its evaluation at a step."""
+    path = folder / "evaluations" / f"{step}.npz"
+    if not path.exists():
+        raise UserError(f"{path} is missing: no evaluation was recorded at step {step}; `eval.py --explore` makes one")
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    others = {name: arrays.pop(name, None) for name in ("latents", "skills", "valid")}
+    return Episodes(arrays, **others)
