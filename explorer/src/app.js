@@ -213,14 +213,14 @@ class Explorer {
     this.clock = now;
     const holding = this.stage.held !== null;
     if (!this.paused && !holding) {
-      const passed = this.world.tick(elapsed * this.speed);
+      const passed = this.world.tick(elapsed * this.speed, 1000 * elapsed);
       if (elapsed) this.measure(elapsed, passed);
     }
     if (this.world.failed && $("notice").hidden) {
       $("notice").textContent = "The simulation broke with this skill. Press reset to start again.";
       $("notice").hidden = false;
     }
-    this.draw();
+    this.draw(elapsed);
     requestAnimationFrame((next) => this.frame(next));
   }
 
@@ -235,9 +235,9 @@ class Explorer {
     }
   }
 
-  draw() {
+  draw(elapsed) {
     const { world } = this;
-    this.stage.draw({});
+    this.stage.draw({}, elapsed);
     const tints = world.tints;
     const start = world.first.path[0];
     this.paths.draw(world.bodies.map((body, i) => ({ points: body.path, tint: tints[i] })), { start });

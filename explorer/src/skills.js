@@ -135,7 +135,7 @@ function needle(pen, size, x, y, color, hollow) {
 }
 
 function disc(box, skills, choose) {
-  const size = 156;
+  const size = 148;
   const [canvas, pen] = pad(box, size, "skill direction");
   dragging(canvas, (x, y) => choose(unit([x, y])));
   return (z) => {
@@ -146,7 +146,7 @@ function disc(box, skills, choose) {
 }
 
 function ball(box, skills, choose) {
-  const size = 156;
+  const size = 148;
   const [canvas, pen] = pad(box, size, "skill direction on a ball");
   let front = 1;
   dragging(canvas, (x, y) => {

@@ -64,7 +64,8 @@ export class Stage {
     return Math.max(...this.world.bodies.map((body) => Math.hypot(...this.whereIs(body).map((v, i) => v - centre[i]))));
   }
 
-  draw(extras) {
+  /** elapsed: seconds since the last picture. */
+  draw(extras, elapsed = 0.016) {
     const { camera, world, canvas } = this;
     const { clientWidth: width, clientHeight: height } = this.box;
     if (!width || !height) return;
@@ -73,7 +74,7 @@ export class Stage {
     if (canvas.width !== pixels[0] || canvas.height !== pixels[1]) [canvas.width, canvas.height] = pixels;
     camera.resize(width, height);
     const centre = this.centre();
-    if (this.held === null) camera.follow(centre, 0.15);
+    if (this.held === null) camera.follow(centre, 1 - Math.exp(-7 * elapsed));
     const wide = world.many ? 1.9 * this.spread(centre) + camera.reach : 0;
     if (wide > camera.distance) camera.distance += 0.1 * (wide - camera.distance);
     const [tints, floorHeight] = [world.tints, 0.004 * camera.reach];

@@ -5,7 +5,8 @@ import { arrays } from "./data.js";
 import { skillColor } from "./shapes.js";
 import { Skills } from "./skills.js";
 
-const SLICE = 12; // ms of a frame that physics may take
+const SLICE = 12; // ms that physics may take of a frame; more where frames are slow anyway
+const LONGEST = 120; // ms
 
 export class World {
   constructor(mujoco, run, bytes) {
@@ -68,10 +69,10 @@ export class World {
     return this.bodies.some((body) => body.failed);
   }
 
-  /** Lets so many seconds pass, or as many as fit in a frame; returns how many did. */
-  tick(seconds) {
+  /** Lets so many seconds pass, or as many as fit in a frame that took `frame` ms; returns how many did. */
+  tick(seconds, frame = 0) {
     const { timestep, physics_steps } = this.run;
-    const deadline = performance.now() + SLICE;
+    const deadline = performance.now() + Math.min(Math.max(SLICE, 0.6 * frame), LONGEST);
     this.debt += seconds;
     let passed = 0;
     while (this.debt >= timestep) {
