@@ -243,7 +243,15 @@ class Firefox:
             f'user_pref("marionette.port", {port});\n'
             + "".join(f'user_pref("{name}", false);\n' for name in ("datareporting.policy.dataSubmissionEnabled",))
         )
-        command = [FIREFOX, "--headless", "--marionette", "--no-remote", "--profile", str(profile)]
+        command = [
+            FIREFOX,
+            "--headless",
+            "--marionette",
+            "--remote-allow-system-access",
+            "--no-remote",
+            "--profile",
+            str(profile),
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         for _ in range(120):
             try:

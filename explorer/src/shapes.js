@@ -1,6 +1,8 @@
 // The geoms of a model that are worth drawing, with what both renderers need of them.
 
 const KINDS = { 2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 6: "box" };
+const SHOWN_GROUPS = 3; // geoms of higher groups are made to collide, and coloured for debugging
+const PLAIN = [0.72, 0.53, 0.35]; // their colour here
 const SMALLEST = 1e-4; // m; smaller spheres stand for points that may touch
 
 export function shapes(model, hidden) {
@@ -13,7 +15,8 @@ export function shapes(model, hidden) {
     if (!kind || hidden.includes(id) || Math.max(...size) < SMALLEST) continue;
     const color = Array.from(materials[id] >= 0 ? mat.slice(4 * materials[id], 4 * materials[id] + 4) : rgba.slice(4 * id, 4 * id + 4));
     if (color[3] === 0) continue;
-    found.push({ id, kind, size, color: color.slice(0, 3), fixed: bodies[id] === 0 });
+    const plain = model.geom_group[id] >= SHOWN_GROUPS;
+    found.push({ id, kind, size, color: plain ? PLAIN : color.slice(0, 3), fixed: bodies[id] === 0 });
   }
   return found;
 }

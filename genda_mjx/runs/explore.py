@@ -101,12 +101,11 @@ def shown(episodes: Episodes) -> dict[str, np.ndarray]:
 
 
 def facts(env: Body, episodes: int, found: dict[str, float]) -> str:
-    """The evaluation in a sentence."""
-    others = [name for name in found if name != env.headline and not (name == "failed_evaluations" and not found[name])]
-    words = [f"{name.replace('_', ' ')} {number(found[name])}" for name in others]
-    return (
-        f"Evaluation of {episodes} skills: {env.headline} {number(found[env.headline])} {env.unit}, {', '.join(words)}."
-    )
+    """The evaluation in a sentence, the headline first."""
+    shown = {name: value for name, value in found.items() if name != "failed_evaluations" or value}
+    words = [f"{name.replace('_', ' ')} {number(value)}" for name, value in shown.items()]
+    words[0] += f" {env.unit}"
+    return f"Evaluation of {episodes} skills: {', '.join(words)}."
 
 
 def has_floor(model: mujoco.MjModel) -> bool:
