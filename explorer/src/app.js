@@ -40,7 +40,7 @@ class Explorer {
     $("about").textContent = run.about;
     $("how").textContent = {
       disc: "Drag around the disc: every direction is a skill.",
-      ball: "Drag on the ball: every point of it is a skill. A filled knob is on the front, a hollow one on the back.",
+      ball: "Drag on the ball: every point is a skill. A hollow knob is on its back.",
       sliders: "Move the sliders: together they give a direction, and every direction is a skill.",
       buttons: "Press a number: each one is a skill.",
       samples: "Press a number: each one is a skill drawn at random, as the agent was trained with.",

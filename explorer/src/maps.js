@@ -9,7 +9,7 @@ export class Panel {
   constructor(canvas, lines, colors, pick) {
     Object.assign(this, { canvas, lines, colors, chosen: -1 });
     this.pen = canvas.getContext("2d");
-    this.reach = 1.08 * Math.max(1e-6, ...lines.flat(2).map(Math.abs));
+    this.reach = 1.08 * Math.max(1e-6, ...lines.flat().map(([x, y]) => Math.max(Math.abs(x), Math.abs(y ?? 0))));
     canvas.addEventListener("click", (event) => {
       const box = canvas.getBoundingClientRect();
       const index = this.nearest(event.clientX - box.left, event.clientY - box.top);

@@ -1,7 +1,7 @@
 // The geoms of a model that are worth drawing, with what both renderers need of them.
 
 const KINDS = { 2: "sphere", 3: "capsule", 4: "ellipsoid", 5: "cylinder", 6: "box" };
-const SHOWN_GROUPS = 3; // geoms of higher groups are made to collide, and coloured for debugging
+const COLLIDING = 3; // group of geoms that are made to collide and coloured for debugging; higher ones are never seen
 const PLAIN = [0.72, 0.53, 0.35]; // their colour here
 const SMALLEST = 1e-4; // m; smaller spheres stand for points that may touch
 
@@ -12,11 +12,11 @@ export function shapes(model, hidden) {
   for (let id = 0; id < model.ngeom; id++) {
     const size = Array.from(sizes.slice(3 * id, 3 * id + 3));
     const kind = KINDS[types[id]];
-    if (!kind || hidden.includes(id) || Math.max(...size) < SMALLEST) continue;
+    const group = model.geom_group[id];
+    if (!kind || hidden.includes(id) || group > COLLIDING || Math.max(...size) < SMALLEST) continue;
     const color = Array.from(materials[id] >= 0 ? mat.slice(4 * materials[id], 4 * materials[id] + 4) : rgba.slice(4 * id, 4 * id + 4));
     if (color[3] === 0) continue;
-    const plain = model.geom_group[id] >= SHOWN_GROUPS;
-    found.push({ id, kind, size, color: plain ? PLAIN : color.slice(0, 3), fixed: bodies[id] === 0 });
+    found.push({ id, kind, size, color: group === COLLIDING ? PLAIN : color.slice(0, 3), fixed: bodies[id] === 0 });
   }
   return found;
 }

@@ -27,7 +27,7 @@ export class Stage {
 
   reach() {
     const farthest = Math.max(...this.world.episodes.paths.flat().map((p) => Math.hypot(p[0], p[1])));
-    return Math.max(3.5 * this.size, 0.12 * farthest);
+    return Math.max(3.1 * this.size, 0.12 * farthest);
   }
 
   /** Opens a renderer: three.js unless there is no WebGL or "2d" is wanted; "3d" also without a graphics card. */
