@@ -75,7 +75,7 @@ export class Stage {
     camera.resize(width, height);
     const centre = this.centre();
     if (this.held === null) camera.follow(centre, 1 - Math.exp(-7 * elapsed));
-    const wide = world.many ? 1.9 * this.spread(centre) + camera.reach : 0;
+    const wide = world.many ? 2.3 * this.spread(centre) + camera.reach : 0;
     if (wide > camera.distance) camera.distance += 0.1 * (wide - camera.distance);
     const [tints, floorHeight] = [world.tints, 0.004 * camera.reach];
     const copies = world.bodies.map((body, i) => ({
