@@ -312,6 +312,7 @@ def test_firefox(page_file, tmp_path):
         assert [name for name in requests if not name.startswith("data:")] == []
         firefox.call("Marionette:SetContext", value="chrome")
         logged = firefox.run("return Services.console.getMessageArray().map((message) => message.message)")
-        assert [line for line in logged if page_file.name in line] == []
+        # Where it has no WebGL, Firefox itself says so when asked; the page then draws without it.
+        assert [line for line in logged if page_file.name in line and "create WebGL context" not in line] == []
     finally:
         firefox.close()
