@@ -83,6 +83,7 @@ class Config:
     keep_every: int = 0  # also keep every checkpoint at a multiple of this many steps; 0 keeps none
     wandb: Literal["off", "offline", "online"] = "off"  # Weights & Biases; a missing login falls back to offline
     tensorboard: bool = False  # also write TensorBoard events into the run folder
+    log_video: bool = False  # at evaluations also make a video of some skills, for Weights & Biases
     compile_cache: str = ".cache/jax"  # folder of compiled programs, kept between runs; empty turns it off
 
     # The agent's own; other agents have others: python train.py --algo NAME --help
@@ -181,6 +182,7 @@ SCHEDULE_FLAGS = frozenset({"cohorts", "batch_size", "utd"})  # who gives one of
 RESUMABLE = frozenset(
     {
         *("out", "resume", "total_steps", "checkpoint_every", "keep_last", "keep_every", "wandb", "tensorboard"),
+        "log_video",
         *("compile_cache", "iterations_per_dispatch", "eval_every", "num_devices", "coordinator", "num_processes"),
         *("process_id", "compile_for"),
     }
