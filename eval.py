@@ -30,12 +30,12 @@ class Options:
     step: int | None = None  # checkpoint to look at; the newest if not given
     seed: int = 0  # seeds skills and starts; with --task the first of the seeds
     compile_cache: str = ".cache/jax"  # folder of compiled programs; empty turns it off
+    explore: bool = False  # also write a page in which the skills, or with --task the controller, run live
 
     # Skills
     episodes: int = 48  # deterministic episodes, one random skill each
     offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
     offsets: tuple[float, ...] = ()  # distances in metres: the same in eight directions each, as a table
-    explore: bool = False  # also write a page in which the skills run live: eval/explore_<step>.html in the run
 
     # Pictures
     film: Annotated[VideoOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=VideoOptions)
@@ -73,7 +73,7 @@ def main() -> None:
         result = evaluate(folder, step, *skills, explore=options.explore)
     else:
         seeds = range(options.seed, options.seed + options.seeds)
-        result = run_task(folder, step, options.goal, options.controller, seeds, cache)
+        result = run_task(folder, step, options.goal, options.controller, seeds, cache, explore=options.explore)
     print(json.dumps(result))
 
 

@@ -42,6 +42,14 @@ const answers = {
     return states;
   },
   act: ({ obs, z }) => obs.map((row, i) => list(world.agent.act({ obs: row, z: z[i] })[0])),
+  control: ({ obs, goal }) => obs.map((row, i) => list(world.agent.control({ obs: row, goal: goal[i] })[0])),
+  /** Positions after each of the agent steps in which the controller chooses the skills. */
+  task({ steps, goal }) {
+    world.goal = goal;
+    world.reset();
+    while (world.first.steps < steps * world.run.physics_steps) world.tick(world.run.timestep);
+    return world.first.path;
+  },
   phi: ({ obs }) => obs.map((row) => list(world.agent.phi({ obs: row })[0])),
   /** Where the episodes of the evaluation end in this page. */
   ends: ({ steps }) =>

@@ -18,9 +18,11 @@ import envs
 from envs import measures
 from envs.body import BodyState
 from envs.physics import PhysicsState
+from envs.tasks import goals
 from genda_mjx import agents, evaluate
 from genda_mjx.config import Config, UserError
-from genda_mjx.runs import explore
+from genda_mjx.downstream import controller
+from genda_mjx.runs import explore, explore_task
 from genda_mjx.runs.stored import Skills
 
 NODE = shutil.which("node")
@@ -177,6 +179,32 @@ def test_skills_end_where_the_evaluation_says(name, tmp_path):
     assert measures.mean_distance(ends) > 0.05 * env.bin_size
     gone = measures.displacement(played.traces["position"])
     assert measures.mean_cosine(ends[:, 1] - ends[:, 0], gone) >= 0.95
+
+
+@needs_node
+@pytest.mark.parametrize("algo", ["genda", "cic"])
+def test_controller_in_the_page(algo, tmp_path):
+    """The controller's skills as JAX's, and walls that hold: the page's point never leaves the maze's room."""
+    task = goals.make("point", "maze_easy")
+    skills = skills_of(task.env, algo=algo)
+    shapes = task.env.observation_spec, jax.ShapeDtypeStruct((2,), jnp.float32)
+    pi = controller.make(controller.PRESETS["small"], skills.agent, shapes)
+    state = jax.jit(pi.init)(jax.random.key(0))
+    played = {"path": np.zeros((2, 5, 2)), "goal": np.zeros((2, 2)), "success": np.zeros(2)}
+    page = tmp_path / "page.html"
+    explore_task.write(page, task, skills, controller.PRESETS["small"], pi, state, played)
+    obs = jax.random.normal(jax.random.key(1), (8, task.env.observation_size))
+    goal = 5 * jax.random.normal(jax.random.key(2), (8, 2))
+    commands = [
+        ["control", {"obs": obs.tolist(), "goal": goal.tolist()}],
+        ["task", {"steps": 150, "goal": [50.0, 50.0]}],
+    ]
+    found, path = map(np.array, run_in_node(page, *commands))
+    np.testing.assert_allclose(found, pi.skill(pi.act(state, (obs, goal), None)), atol=1e-5)
+    room = task.maze.room
+    low, high = np.array([room.x, room.y]), np.array([room.x + room.width, room.y + room.height])
+    assert len(path) == 151 and np.ptp(path, axis=0).max() > 1e-3
+    assert (path > low - 0.05).all() and (path < high + 0.05).all()
 
 
 def test_page_is_whole_and_self_contained(tmp_path):

@@ -19,9 +19,13 @@ class Explorer {
     this.stage = new Stage($("stage"), world, wish.get("view"));
     this.stage.onMove = (offset) => this.setOffset(offset, true);
     this.stage.onDrop = () => this.reset();
-    this.show = buildControl($("skill"), world.skills, (z) => this.choose(z));
+    this.show = buildControl($("skill"), world.skills, (z) => {
+      this.setSteering(false);
+      this.choose(z);
+    });
     this.buildPanels();
     this.buildBar();
+    this.buildTask();
     this.listen();
     this.applyLink();
     this.choose(world.z);
@@ -47,6 +51,35 @@ class Explorer {
     }[skills.control];
     $("facts").textContent = run.facts;
     $("chooser").classList.toggle("wide", !["disc", "ball"].includes(skills.control));
+  }
+
+  /** A page of a task has a goal, and a controller that chooses skills towards it. */
+  buildTask() {
+    const { world } = this;
+    if (!world.task) return $("steer").remove();
+    $("map-note").textContent = "Bold: now. Faint: the evaluation. Green: the goal; tap anywhere to move it.";
+    $("hint").textContent = "Tap the floor to set the goal · drag the body to another start · drag beside it to look around";
+    $("title").textContent += `, chosen by a controller (${world.task.name})`;
+    $("many").remove();
+    $("steer").addEventListener("click", () => this.setSteering(!world.steering));
+    this.setSteering(true);
+    world.onSteer = () => this.chosen(world.z);
+    this.paths.onPlace = this.stage.onTap = (place) => this.setGoal(place);
+  }
+
+  setSteering(on) {
+    if (!this.world.task) return;
+    this.world.steering = on;
+    $("steer").setAttribute("aria-pressed", String(on));
+    $("steer").textContent = on ? "The controller chooses" : "You choose";
+  }
+
+  setGoal([x, y]) {
+    const { world } = this;
+    world.goal = [x, y, ...world.goal.slice(2)];
+    world.reached = false;
+    this.setSteering(true);
+    $("notice").hidden = true;
   }
 
   buildBar() {
@@ -79,6 +112,7 @@ class Explorer {
         8: () => this.setMany(!this.world.many),
         n: () => $("another").click(),
       }[event.key.toLowerCase()];
+      if (arrows[event.key]) this.setSteering(false);
       if (arrows[event.key]) this.choose(this.world.skills.moved(this.world.z, ...arrows[event.key]));
       else if (act && !(event.key === " " && event.target.tagName === "BUTTON")) act();
       else return;
@@ -90,6 +124,11 @@ class Explorer {
 
   choose(z) {
     this.world.choose(z);
+    this.chosen(z);
+  }
+
+  /** Shows which skill is on. */
+  chosen(z) {
     this.show(z);
     const [tint] = this.world.tints;
     document.documentElement.style.setProperty("--skill", css(tint));
@@ -125,6 +164,7 @@ class Explorer {
   }
 
   setMany(many) {
+    if (this.world.task) return this.reset();
     this.world.many = many;
     $("many").setAttribute("aria-pressed", String(many));
     if (!many) this.stage.camera.distance = this.stage.camera.reach;
@@ -237,10 +277,12 @@ class Explorer {
 
   draw(elapsed) {
     const { world } = this;
-    this.stage.draw({}, elapsed);
+    const { task } = world;
+    const goal = task && { at: world.goal, radius: task.radius };
+    this.stage.draw(task ? { walls: task.walls, goal } : {}, elapsed);
     const tints = world.tints;
     const start = world.first.path[0];
-    this.paths.draw(world.bodies.map((body, i) => ({ points: body.path, tint: tints[i] })), { start });
+    this.paths.draw(world.bodies.map((body, i) => ({ points: body.path, tint: tints[i] })), { start, goal, walls: task?.walls });
     const along = world.skills.kind === "directions" && !world.many ? world.z : null;
     this.ways?.draw(
       world.bodies.map((body, i) => ({ points: body.way, tint: tints[i] })),
@@ -249,7 +291,8 @@ class Explorer {
     const gone = Math.hypot(...world.first.position.map((value, i) => value - start[i]));
     const slow = this.rate !== null && this.rate < 0.9 * this.speed ? ` · slowed to ${this.rate.toFixed(1)}×` : "";
     const from = world.many ? "" : ` · ${gone.toFixed(gone < 1 ? 2 : 1)} m from the start`;
-    $("status").textContent = `${world.first.seconds.toFixed(1)} s${from}${slow}`;
+    const arrived = world.reached ? " · reached the goal" : "";
+    $("status").textContent = `${world.first.seconds.toFixed(1)} s${from}${arrived}${slow}`;
   }
 }
 

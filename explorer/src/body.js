@@ -7,11 +7,12 @@ const EXPLODED = 1e4; // m/s or rad/s, as in envs/body.py
 export class Agent {
   /** The programs of a run, shared by all copies. */
   constructor(run, constants) {
-    const { observe, sense, act, phi } = run.programs;
+    const { observe, sense, act, phi, control } = run.programs;
     this.observe = compile(observe, constants);
     this.sense = sense && compile(sense, constants);
     this.act = compile(act, constants);
     this.phi = phi && compile(phi, constants);
+    this.control = control && compile(control, constants);
   }
 }
 

@@ -12,7 +12,9 @@ export class Panel {
     this.reach = 1.08 * Math.max(1e-6, ...lines.flat().map(([x, y]) => Math.max(Math.abs(x), Math.abs(y ?? 0))));
     canvas.addEventListener("click", (event) => {
       const box = canvas.getBoundingClientRect();
-      const index = this.nearest(event.clientX - box.left, event.clientY - box.top);
+      const [x, y] = [event.clientX - box.left, event.clientY - box.top];
+      if (this.onPlace) return this.onPlace([(x - this.middle[0]) / this.scale, (this.middle[1] - y) / this.scale]);
+      const index = this.nearest(x, y);
       if (index >= 0) pick(index);
     });
   }
@@ -29,6 +31,12 @@ export class Panel {
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, box.width, box.height);
     this.axes(box);
+    for (const wall of marks.walls ?? []) {
+      const [x, y] = this.at([wall.x, wall.y + wall.height]);
+      pen.fillStyle = "#c3cddc";
+      pen.fillRect(x, y, wall.width * this.scale, wall.height * this.scale);
+    }
+    if (marks.goal) this.dot(marks.goal.at, "rgba(31,157,88,0.35)", Math.max(marks.goal.radius * this.scale, 4));
     this.lines.forEach((line, i) => this.polyline(line, css(this.colors[i], i === this.chosen ? 0.9 : 0.28), i === this.chosen ? 1.8 : 1));
     if (marks.direction) this.dashes(marks.start, marks.direction);
     for (const { points, tint } of paths) {

@@ -8,6 +8,7 @@ const UNARY = {
 const BINARY = {
   add: (x, y) => x + y, sub: (x, y) => x - y, mul: (x, y) => x * y, div: (x, y) => x / y,
   max: Math.max, min: Math.min, atan2: Math.atan2,
+  gt: (x, y) => Number(x > y), lt: (x, y) => Number(x < y), ge: (x, y) => Number(x >= y), le: (x, y) => Number(x <= y),
 };
 
 /** Returns run(inputs by name) -> array of outputs. The outputs are overwritten by the next run. */
@@ -51,12 +52,20 @@ function step([name, ...args], operand, out) {
       for (let i = 0; i < out.length; i++) out[i] = fn(x[i]);
     };
   }
+  if (name === "select_n") return select(...args.map(operand), out);
   const fn = BINARY[name];
   if (!fn) throw new Error(`this page has no instruction ${name}`);
   const [x, y] = args.map(operand);
   const [dx, dy] = [x.length === 1 ? 0 : 1, y.length === 1 ? 0 : 1]; // a single entry serves all
   return () => {
     for (let i = 0; i < out.length; i++) out[i] = fn(x[i * dx], y[i * dy]);
+  };
+}
+
+function select(which, first, second, out) {
+  const [dw, da, db] = [which, first, second].map((x) => (x.length === 1 ? 0 : 1));
+  return () => {
+    for (let i = 0; i < out.length; i++) out[i] = which[i * dw] ? second[i * db] : first[i * da];
   };
 }
 

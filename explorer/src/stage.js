@@ -98,6 +98,7 @@ export class Stage {
     box.addEventListener("pointerdown", (event) => {
       box.setPointerCapture(event.pointerId);
       pointers.set(event.pointerId, this.spot(event));
+      this.pressed = this.spot(event);
       if (pointers.size === 1 && this.onBody(this.spot(event))) {
         this.held = camera.target[2];
         box.classList.add("holding");
@@ -117,6 +118,10 @@ export class Stage {
     });
     const release = (event) => {
       pointers.delete(event.pointerId);
+      const spot = this.spot(event);
+      const tapped = this.held === null && Math.hypot(spot[0] - this.pressed[0], spot[1] - this.pressed[1]) < 4;
+      const floor = tapped && camera.onPlane(...spot, 0);
+      if (floor) this.onTap?.(floor);
       if (this.held !== null && pointers.size === 0) {
         this.held = null;
         box.classList.remove("holding");

@@ -30,6 +30,9 @@ export class World {
     this.agent = new Agent(run, constants);
     this.bodies = [];
     Object.assign(this, { z: this.skills.first(), many: false, start: 0, offset: [0, 0], debt: 0 });
+    this.task = run.task ?? null;
+    this.goal = this.task && [...this.task.goal];
+    this.steering = Boolean(this.task); // a controller chooses the skill
     this.reset();
   }
 
@@ -51,6 +54,21 @@ export class World {
     for (const [i, body] of this.bodies.entries()) if (body.steps % this.run.physics_steps === 0) body.choose(this.chosen[i] ?? z);
   }
 
+  /** The controller's skill, where it is its turn: it holds one for `skill_steps` agent steps. */
+  steer() {
+    const { first, task, run } = this;
+    if (!this.steering || this.reached || first.failed) return;
+    if (first.steps % (task.skill_steps * run.physics_steps)) return;
+    this.choose(Array.from(this.agent.control({ obs: first.observation, goal: this.goal })[0]));
+    this.onSteer?.();
+  }
+
+  /** Is the body at the goal? */
+  get near() {
+    const [at, goal] = [this.first.position, this.goal];
+    return Math.hypot(...goal.map((value, i) => value - at[i])) <= this.task.radius;
+  }
+
   /** All bodies go back to the start, in the same pose. */
   reset() {
     const count = this.chosen.length;
@@ -63,6 +81,8 @@ export class World {
       body.way = body.latent ? [body.latent] : [];
     });
     this.debt = 0;
+    this.reached = false;
+    this.steer();
   }
 
   get failed() {
@@ -86,7 +106,10 @@ export class World {
       });
       this.debt -= timestep;
       passed += timestep;
-      if (this.first.steps % physics_steps === 0) this.onStep?.();
+      if (this.task && this.first.steps % physics_steps === 0) {
+        this.reached ||= this.near;
+        this.steer();
+      }
       if (performance.now() > deadline) {
         this.debt = Math.min(this.debt, timestep);
         break;

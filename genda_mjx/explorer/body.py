@@ -15,6 +15,8 @@ from jax import Array
 
 from envs.body import Body
 from envs.physics.vectors import Vec, mat_vec, transpose
+from envs.tasks import collision
+from envs.tasks.layout import Maze
 from genda_mjx.explorer.tracing import Program, Untraceable, trace
 
 SENSOR_ROOM = 4096  # entries of sensordata that a trace may ask for
@@ -111,8 +113,8 @@ def _matrix(rows: Array, index: int) -> Vec:
     return Vec(Vec(flat[3 * i : 3 * i + 3]) for i in range(3))
 
 
-def export(env: Body) -> PageBody:
-    """The body as the page needs it; raises `Untraceable` where the browser cannot follow it."""
+def export(env: Body, maze: Maze | None = None) -> PageBody:
+    """The body as the page needs it, in its maze; raises `Untraceable` where the browser cannot follow it."""
     model = env.model
     drawn, sensed = env.bank.drawn.shape[1], env.bank.sensors.shape[1]
     sizes = {
@@ -140,7 +142,7 @@ def export(env: Body) -> PageBody:
 
     observing = _traced(env, observe, {name: (size, 1) for name, size in sizes.items()})
     sensing = _traced(env, sense, {"sensordata": (SENSOR_ROOM, 1)}) if sensed else None
-    return PageBody(xml(env, sensors), observing, sensing)
+    return PageBody(xml(env, sensors, maze), observing, sensing)
 
 
 def _traced(env: Body, fn: Callable[..., Array], inputs: dict[str, tuple[int, ...]]) -> Program:
@@ -150,9 +152,11 @@ def _traced(env: Body, fn: Callable[..., Array], inputs: dict[str, tuple[int, ..
         raise Untraceable(f"{env.name}'s observation uses a quantity that the page does not have ({error})") from error
 
 
-def xml(env: Body, sensors: Sensors) -> str:
+def xml(env: Body, sensors: Sensors, maze: Maze | None) -> str:
     """The simulated model with the sensors that its observation asks for, without pictures."""
     spec = env.edited_spec()
+    if maze is not None:
+        collision.enclose(spec, maze, env.wall_condim, env.wall_tolerance)
     sensors.add_to(spec)
     for skin in list(spec.skins):
         spec.delete(skin)

@@ -8,6 +8,7 @@ The function is the program's own: an agent's `act`, a body's `observe`. JAX tra
     ["sum", x, n]                   sums of n neighbouring entries each
     ["constant", c]                 constant c
     [name, x], [name, x, y]         tanh, cos, ...; add, mul, max, ... entry by entry
+    ["select_n", x, y, z]           y where x is 0, z where it is 1
 
 Registers come first for the inputs, then one for each instruction. An operand below zero is a constant: -1 is the
 first; one of a single entry serves all. Only entries that reach the outputs are kept: a policy's mean is used and its
@@ -39,7 +40,7 @@ UNARY = (
     "logistic",
     "square",
 )
-BINARY = ("add", "sub", "mul", "div", "max", "min", "atan2")
+BINARY = ("add", "sub", "mul", "div", "max", "min", "atan2", "gt", "lt", "ge", "le")
 SAME = ("convert_element_type", "copy", "stop_gradient", "optimization_barrier")
 CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call", "remat")
 
@@ -141,9 +142,9 @@ def _record(program: Program, equation: Any, name: str, operands: list[Any]) -> 
         name = "square"
     if name in UNARY:
         return [_fresh(program.add(int(np.prod(shape)), name, _as_register(program, operands[0])), shape)]
-    if name in BINARY:
-        both = [_as_operand(program, operand, shape) for operand in operands]
-        return [_fresh(program.add(int(np.prod(shape)), name, *both), shape)]
+    if name in BINARY or (name == "select_n" and len(operands) == 3):
+        several = [_as_operand(program, operand, shape) for operand in operands]
+        return [_fresh(program.add(int(np.prod(shape)), name, *several), shape)]
     if name == "dot_general":
         return [_product(program, equation, operands, shape)]
     if name == "reduce_sum":

@@ -1,15 +1,18 @@
 """The skill explorer of a stored run: RUN/eval/explore_<step>.html, in which its skills run live."""
 
 import html
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import mujoco
 import numpy as np
+from brax.envs.base import State
 
 from envs.base import SkillEnv
 from envs.body import Body
+from envs.tasks.layout import Maze
 from genda_mjx import evaluate as evaluation
 from genda_mjx.build import make_env
 from genda_mjx.config import UserError
@@ -22,6 +25,7 @@ from genda_mjx.runs.stored import Skills, load_skills, read_run
 
 FULL_WIDTH = 256  # wider networks are kept as float16: half the size, actions to three digits
 POINTS = 100  # of an evaluated path, at most
+DRAWN_BY_THE_PAGE = ("target", "wall_", "feeler")  # geoms: what a reset puts elsewhere, a maze and what meets it
 NAMES = {"genda": "GenDa"}  # how algorithms are written, where not in capitals
 
 
@@ -35,14 +39,14 @@ class Draft(NamedTuple):
     phi: Program | None
 
 
-def draft(env: SkillEnv, skills: Skills) -> Draft:
-    """Traces body and policy; refuses what a browser cannot run before anything is written."""
+def draft(env: SkillEnv, skills: Skills, maze: Maze | None = None) -> Draft:
+    """Traces body and policy; refuses what a browser cannot run before anything is written. maze: around the body."""
     if not isinstance(env, Body):
         raise UserError("--explore shows bodies that MuJoCo simulates; this environment is not one")
     (size,), dim = env.observation_spec.shape, skills.agent.skills.dim
     agent, state = skills.agent, skills.state
     try:
-        exported = body.export(env)
+        exported = body.export(env, maze)
         act = trace(lambda obs, z: agent.act(state, obs, z, None), {"obs": (1, size), "z": (1, dim)})
         phi = trace(lambda obs: agent.represent(state, obs), {"obs": (1, size)}) if agent.represent else None
     except Untraceable as error:
@@ -51,43 +55,51 @@ def draft(env: SkillEnv, skills: Skills) -> Draft:
 
 
 def write(path: Path, made: Draft, key: jax.Array, episodes: Episodes, found: dict[str, float]) -> Path:
-    """Writes the page of an evaluation that was run with `key`, whole or not at all."""
+    """Writes the page of an evaluation that was run with `key`."""
+    count = len(episodes.skills)
+
+    def reset(key: jax.Array) -> Any:
+        return evaluation.start_states(made.env, key, count, np.zeros(2, np.float32))
+
+    tables = starts(reset, key) | shown(episodes)
+    return write_page(path, made, tables, {"facts": facts(made.env, count, found)})
+
+
+def write_page(
+    path: Path, made: Draft, tables: dict[str, np.ndarray], more: dict[str, Any], **programs: Program
+) -> Path:
+    """Writes a page, whole or not at all. tables: arrays [E, ...] by name; more: what else it tells; programs: beside
+    those of body and policy."""
     env, skills = made.env, made.skills
-    config, arrays = skills.config, page.Arrays()
+    config, model, arrays = skills.config, env.model, page.Arrays()
     half = config.hidden > FULL_WIDTH
-    programs = {"observe": made.body.observe, "sense": made.body.sense, "act": made.act, "phi": made.phi}
-    tables = starts(env, key, len(episodes.skills)) | shown(episodes)
-    model = env.model
+    programs = {"observe": made.body.observe, "sense": made.body.sense, "act": made.act, "phi": made.phi, **programs}
     algo = NAMES.get(config.algo, config.algo.upper())
+    names = [model.geom(i).name for i in range(model.ngeom)]
     run = {
         "name": f"{config.env}_{skills.step}",
         "about": f"{algo} discovered these skills in {skills.step:,} steps without any reward. Its policy runs live "
         "in this page, on MuJoCo: nothing here is a recording.",
-        "facts": facts(env, len(episodes.skills), found),
         "xml": made.body.xml,
         "timestep": model.opt.timestep,
         "physics_steps": env.physics_steps,
         "position_size": env.position_size,
         "free": bool(model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE),
         "floor": has_floor(model),
-        "hidden": [i for i in range(model.ngeom) if model.geom(i).name == "target"],  # drawn where the reset put it
+        "hidden": [i for i, name in enumerate(names) if name.startswith(DRAWN_BY_THE_PAGE)],
         "skills": {"kind": skills.agent.skills.kind, "dim": skills.agent.skills.dim},
         "programs": {name: made and page.program_json(made, arrays, half) for name, made in programs.items()},
         "tables": {name: {"array": arrays.add(table), "shape": table.shape} for name, table in tables.items()},
     }
+    title = f"{config.env}: skills learned without reward"
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, page.render(f"{config.env}: skills learned without reward", run, arrays))
+    write_text(path, page.render(title, run | more, arrays))
     return path
 
 
-def starts(env: Body, key: jax.Array, episodes: int) -> dict[str, np.ndarray]:
-    """The states that the episodes of an evaluation start from: arrays [E, ...]."""
-
-    @jax.jit
-    def reset(key: jax.Array) -> Any:
-        return evaluation.start_states(env, key, episodes, np.zeros(2, np.float32)).pipeline_state
-
-    state = jax.device_get(reset(key))
+def starts(reset: Callable[[jax.Array], State], key: jax.Array) -> dict[str, np.ndarray]:
+    """The states that reset(key) returns, as arrays [E, ...]; only what they are made of is computed."""
+    state = jax.device_get(jax.jit(lambda key: reset(key).pipeline_state)(key))
     physics = {name: getattr(state.physics, name) for name in ("qpos", "qvel", "act")}
     return physics | {"sensors": state.sensors, "drawn": state.drawn}
 
