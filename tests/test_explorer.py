@@ -238,3 +238,9 @@ def test_a_body_that_the_browser_cannot_follow_is_refused():
         explore.draft(env, skills_of(env))
     with pytest.raises(UserError, match="MuJoCo simulates"):
         explore.draft(object(), skills_of(envs.make("point", bank_size=16)))
+
+
+def test_a_run_without_an_evaluation_record_is_refused(tmp_path):
+    with pytest.raises(UserError, match="no evaluation was recorded at step 800"):
+        explore.recorded(tmp_path, 800)
+    assert list(tmp_path.iterdir()) == []
