@@ -172,8 +172,8 @@ class Estimate(NamedTuple):
         return sum(self.seconds.values())
 
 
-def estimate(program: Program, chip: Chip) -> Estimate:
-    """A low-side guess.
+def estimate(program: Program, chip: Chip, inside_loops: bool = False) -> Estimate:
+    """A low-side guess, of all operations or of those inside loops only.
 
     TPU: the compiler's own cycles per operation; it has none for Cholesky factors, triangular solves and asynchronous
     copies. GPU: each kernel takes its launch, its bytes or, for a library product, its FLOPs, whichever is longest.
@@ -181,6 +181,8 @@ def estimate(program: Program, chip: Chip) -> Estimate:
     seconds: Counter[str] = Counter()
     sizes = {name: program.sizes(name) for name in program.computations}
     for run in program.walk():
+        if inside_loops and not run.loops:
+            continue
         if chip.platform == "tpu":
             seconds[run.part] += run.times * run.op.cycles / chip.clock
             continue
@@ -198,10 +200,12 @@ def estimate(program: Program, chip: Chip) -> Estimate:
     return Estimate(dict(seconds.most_common()), basis)
 
 
-def counts(program: Program) -> dict[str, int]:
-    """Operations of interest that run in one iteration."""
+def counts(program: Program, inside_loops: bool = False) -> dict[str, int]:
+    """Operations of interest that run in one iteration; or those of them inside loops."""
     found: Counter[str] = Counter()
     for run in program.walk():
+        if inside_loops and not run.loops:
+            continue
         found["operations"] += run.times
         for kind, hit in (
             ("copies", run.op.opcode in COPIES),
