@@ -30,6 +30,11 @@ needs_node = pytest.mark.skipif(NODE is None, reason="needs node to run the page
 SEED, STEPS = 3, 50
 
 
+def slow(*names: str) -> list:
+    """Cases behind `make test-slow`: their like is tested without."""
+    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 def skills_of(env: envs.Body, algo: str = "genda", **settings) -> Skills:
     """Skills with the weights that training starts from."""
     config = Config().replace(env=env.name, algo=algo).replace(**({"hidden": 32, "skill_dim": 2} | settings))
@@ -68,13 +73,7 @@ def scaled_error(found: np.ndarray, expected: np.ndarray) -> float:
     return float((np.abs(found - expected) / np.maximum(np.abs(expected), 1)).max())
 
 
-BODIES = [
-    "point",
-    "fish",
-    "quadruped",
-    pytest.param("humanoid", marks=pytest.mark.slow),
-    pytest.param("dog", marks=pytest.mark.slow),
-]
+BODIES = ["fish", "quadruped", *slow("point", "humanoid", "dog")]
 KINDS = mujoco.mjtSensor
 # The sensors of the last physics step as dm_control's tasks order them: kind, site, whether squashed by arcsinh.
 TOES = ["toe_front_left", "toe_front_right", "toe_back_right", "toe_back_left"]
@@ -143,10 +142,11 @@ AGENTS = {
     "cic": {"algo": "cic", "skill_dim": 7},
     "half": {"hidden": 512},
 }
+QUICK = ("genda", "diayn", "half")
 
 
 @needs_node
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", [*QUICK, *slow(*sorted(AGENTS.keys() - set(QUICK)))])
 def test_actions_and_phi_in_the_page(name, tmp_path):
     env = envs.make("point", bank_size=16)
     skills = skills_of(env, **AGENTS[name])
@@ -166,7 +166,7 @@ def test_actions_and_phi_in_the_page(name, tmp_path):
 
 
 @needs_node
-@pytest.mark.parametrize("name", ["point", "fish"])
+@pytest.mark.parametrize("name", ["point", *slow("fish")])
 def test_skills_end_where_the_evaluation_says(name, tmp_path):
     env = envs.make(name)
     skills = skills_of(env, skill_dim=env.position_size)
@@ -182,7 +182,7 @@ def test_skills_end_where_the_evaluation_says(name, tmp_path):
 
 
 @needs_node
-@pytest.mark.parametrize("algo", ["genda", "cic"])
+@pytest.mark.parametrize("algo", ["genda", *slow("cic")])
 def test_controller_in_the_page(algo, tmp_path):
     """The controller's skills as JAX's, and walls that hold: the page's point never leaves the maze's room."""
     task = goals.make("point", "maze_easy")
