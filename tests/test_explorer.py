@@ -97,6 +97,17 @@ def read_sensors(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> np.nd
     return np.concatenate(rows) if rows else np.zeros(0)
 
 
+def put(model: mujoco.MjModel, state: dict) -> mujoco.MjData:
+    """MuJoCo's data in a state of the page."""
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:], data.act[:] = state["qpos"], state["qvel"], state["act"]
+    return data
+
+
+def everything(data: mujoco.MjData) -> np.ndarray:
+    return np.concatenate([data.qpos, data.qvel, data.act])
+
+
 @needs_node
 @pytest.mark.parametrize("name", BODIES)
 def test_body_in_the_page(name, tmp_path):
@@ -106,18 +117,22 @@ def test_body_in_the_page(name, tmp_path):
     actions = np.random.default_rng(0).uniform(-1, 1, (STEPS, env.action_size))
     (states,) = run_in_node(page, ["rollout", {"start": 1, "actions": actions.tolist(), "offset": [0.5, -1.0]}])
 
-    # C MuJoCo, open loop from the page's first state.
+    # C MuJoCo, open loop from the page's first state. A falling humanoid multiplies a difference of 1e-15 m in its start
+    # by 1e7 to 1e10 within these steps, in C alone: where a twin with such a start differs, the page may too.
     model = mujoco.MjModel.from_xml_string(json.loads(part(page, "run"))["xml"])
-    data = mujoco.MjData(model)
-    for field in ("qpos", "qvel", "act"):
-        getattr(data, field)[:] = states[0][field]
+    data, twin = (put(model, states[0]) for _ in range(2))
+    twin.qpos[:2] += 1e-15
     low, high = model.actuator_ctrlrange.T
+    allowed = 1e-9
     for action, found in zip(actions, states[1:], strict=True):
-        data.ctrl[:] = low + (high - low) * (action + 1) / 2
-        mujoco.mj_step(model, data, env.physics_steps)
-        expected = np.concatenate([data.qpos, data.qvel, data.act])
-        np.testing.assert_allclose(np.concatenate([found["qpos"], found["qvel"], found["act"]]), expected, atol=1e-9)
+        for each in (data, twin):
+            each.ctrl[:] = low + (high - low) * (action + 1) / 2
+            mujoco.mj_step(model, each, env.physics_steps)
+        allowed = max(allowed, 30 * np.abs(everything(twin) - everything(data)).max())
+        page_state = np.concatenate([found["qpos"], found["qvel"], found["act"]])
+        assert np.abs(page_state - everything(data)).max() <= allowed
         np.testing.assert_allclose(found["sensors"], read_sensors(model, data, name), rtol=1e-6, atol=1e-6)
+    assert allowed <= 1e-9 or name in ("humanoid", "dog")
 
     # The start is one of the body's, moved; the observation is the environment's for the same states.
     moved = np.array(states[0]["qpos"]) - np.r_[0.5, -1.0, np.zeros(env.model.nq - 2)]
