@@ -117,8 +117,8 @@ def test_body_in_the_page(name, tmp_path):
     actions = np.random.default_rng(0).uniform(-1, 1, (STEPS, env.action_size))
     (states,) = run_in_node(page, ["rollout", {"start": 1, "actions": actions.tolist(), "offset": [0.5, -1.0]}])
 
-    # C MuJoCo, open loop from the page's first state. A falling humanoid multiplies a difference of 1e-15 m in its start
-    # by 1e7 to 1e10 within these steps, in C alone: where a twin with such a start differs, the page may too.
+    # C MuJoCo, open loop from the page's first state. A falling humanoid multiplies a difference of 1e-15 m in its
+    # start by 1e7 to 1e10 within these steps, in C alone: where a twin with such a start differs, the page may too.
     model = mujoco.MjModel.from_xml_string(json.loads(part(page, "run"))["xml"])
     data, twin = (put(model, states[0]) for _ in range(2))
     twin.qpos[:2] += 1e-15
