@@ -69,6 +69,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.seeds
 	$(BIN)/python -m benchmarks.mazes
 	$(BIN)/python -m benchmarks.roofline
+	$(BIN)/python -m benchmarks.render
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

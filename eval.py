@@ -51,6 +51,8 @@ def parse(arguments: list[str] | None = None) -> Options:
     """Parsed twice, as for training: the first pass finds the preset, the second lets every flag win over it."""
     flags = Annotated[Options, tyro.conf.FlagCreatePairsOff]
     first = tyro.cli(flags, args=arguments)
+    if first.film.video and (first.goal.task or first.explore or first.offset or first.offsets):
+        raise UserError("--video shows an evaluation that is recorded: give --explore, --offset or --task without it")
     if first.goal.task is None:
         given = [field.name for field in dataclasses.fields(TaskOptions) if getattr(first.goal, field.name) is not None]
         if given:

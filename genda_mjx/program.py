@@ -147,6 +147,7 @@ class Program(NamedTuple):
         [TrainState, Array], tuple[TrainState, Metrics]
     ]  # state (donated), n -> metrics [n_max] or [n_max, S]
     abstract: TrainState  # shapes of the state and their shardings
+    formats: TrainState  # shardings and, where it is not the default, the order in memory
 
 
 def make(parts: Parts, mesh: Mesh) -> Program:
@@ -178,11 +179,12 @@ def make(parts: Parts, mesh: Mesh) -> Program:
 
     specs = sharding.split_axes(config)
     abstract = sharding.place(mesh, specs, jax.eval_shape(init, sharding.seed_keys(config)))
-    shardings, same = jax.tree.map(lambda leaf: leaf.sharding, abstract), NamedSharding(mesh, P())
+    formats, same = sharding.formats(abstract, mesh.devices.flat[0].platform), NamedSharding(mesh, P())
     # check_vma off: the physics has its own batching rule, which does not say what varies between devices.
     everywhere = jax.shard_map(run, mesh=mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
     return Program(
-        init=jax.jit(init, out_shardings=shardings),
-        run=jax.jit(everywhere, donate_argnums=0, in_shardings=(shardings, same), out_shardings=(shardings, same)),
+        init=jax.jit(init, out_shardings=formats),
+        run=jax.jit(everywhere, donate_argnums=0, in_shardings=(formats, same), out_shardings=(formats, same)),
         abstract=abstract,
+        formats=formats,
     )

@@ -16,6 +16,7 @@ import envs
 from envs import render
 from envs.render import rays, shading
 from envs.tasks import goals
+from experiments import figures
 from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import Config, UserError
 from genda_mjx.evaluate import Episodes
@@ -235,6 +236,28 @@ def test_skills_that_are_shown_are_far_apart():
     chosen = video.choose(Episodes({"position": position}, None, z, np.ones(48, bool)), ())
     angles = np.sort(np.arctan2(*z[chosen].T))
     assert len(set(chosen)) == 6 and np.diff(angles).min() > np.radians(25)
+
+
+def test_spread_of_phi_by_hand(tmp_path):
+    """Two episodes against each other and one across: the mean of their unit vectors has length 1/3."""
+    latents = np.zeros((3, 5, 2))
+    latents[:, -1] = [[3, 0], [-2, 0], [0, 5]]
+    found = figures.evenness(Episodes({}, latents, latents[:, -1], np.ones(3, bool)))
+    np.testing.assert_allclose(found, (1 / 3, 2 / 3))
+    run = record(tmp_path)
+    options = figures.Options("spread", (run,))
+    with pytest.raises(UserError, match="which has no phi"):
+        figures.spread(options, tmp_path / "spread.png")
+    save_episodes(run / "evaluations" / "2000.npz", Episodes({}, latents, latents[:, -1], np.ones(3, bool)))
+    (line,) = figures.spread(options, tmp_path / "spread.png")
+    assert "step 2,000: mean direction 0.333, 67% of phi" in line
+    assert (tmp_path / "spread.png").exists()
+
+
+def test_drift_compares_with_the_last_checkpoint():
+    paths = np.zeros((3, 1, 2, 4, 2))  # checkpoints, episodes, skills, steps, xy
+    paths[0, 0, :, -1], paths[1, 0, :, -1], paths[2, 0, :, -1] = [[-1, 0], [0, -2]], [[0, 1], [1, 0]], [[4, 0], [0, 4]]
+    np.testing.assert_allclose(figures.cosines(paths), [-1, 0, 1], atol=1e-6)
 
 
 @pytest.mark.slow

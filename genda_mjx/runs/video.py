@@ -28,7 +28,7 @@ from genda_mjx.runs.report import Progress
 SHOWN = 6  # skills side by side if none are chosen
 SIZE = 256  # pixels, of one skill
 MP4_RATE, GIF_RATE = 25, 10  # frames a second, at most
-GIF_COLORS = 96
+GIF_COLORS = 64
 STRIPE = 6  # rows on top in the colour that the plots give the skill
 
 
