@@ -61,7 +61,8 @@ def parse(arguments: list[str] | None = None) -> Options:
     if first.offset is not None or first.offsets:
         raise UserError("--offset and --offsets move the starts of skills; move a task with --goal_center X Y")
     preset = first.controller_preset or matching_preset(read_run(first.ckpt).preset)
-    start = dataclasses.replace(first, controller_preset=preset, controller=PRESETS[preset])
+    # Switched off again: tyro would rename a switch that is already on.
+    start = dataclasses.replace(first, controller_preset=preset, controller=PRESETS[preset], explore=False)
     return tyro.cli(flags, args=arguments, default=start)
 
 
