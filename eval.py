@@ -18,6 +18,7 @@ from genda_mjx.runs.evaluate import evaluate
 from genda_mjx.runs.stored import read_run
 from genda_mjx.runs.task import run_task
 from genda_mjx.runs.task_files import TaskOptions
+from genda_mjx.runs.video import VideoOptions, show
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +30,15 @@ class Options:
     step: int | None = None  # checkpoint to look at; the newest if not given
     seed: int = 0  # seeds skills and starts; with --task the first of the seeds
     compile_cache: str = ".cache/jax"  # folder of compiled programs; empty turns it off
+    explore: bool = False  # also write a page in which the skills, or with --task the controller, run live
 
     # Skills
     episodes: int = 48  # deterministic episodes, one random skill each
     offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
     offsets: tuple[float, ...] = ()  # distances in metres: the same in eight directions each, as a table
+
+    # Pictures
+    film: Annotated[VideoOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=VideoOptions)
 
     # Downstream task
     goal: Annotated[TaskOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=TaskOptions)
@@ -46,6 +51,8 @@ def parse(arguments: list[str] | None = None) -> Options:
     """Parsed twice, as for training: the first pass finds the preset, the second lets every flag win over it."""
     flags = Annotated[Options, tyro.conf.FlagCreatePairsOff]
     first = tyro.cli(flags, args=arguments)
+    if first.film.video and (first.goal.task or first.explore or first.offset or first.offsets):
+        raise UserError("--video shows an evaluation that is recorded: give --explore, --offset or --task without it")
     if first.goal.task is None:
         given = [field.name for field in dataclasses.fields(TaskOptions) if getattr(first.goal, field.name) is not None]
         if given:
@@ -61,11 +68,14 @@ def parse(arguments: list[str] | None = None) -> Options:
 def main() -> None:
     options = parse()
     folder, step, cache = options.ckpt, options.step, options.compile_cache
-    if options.goal.task is None:
-        result = evaluate(folder, step, options.episodes, options.seed, options.offset, options.offsets, cache)
+    if options.film.video:
+        result = show(folder, step, options.film, cache)
+    elif options.goal.task is None:
+        skills = (options.episodes, options.seed, options.offset, options.offsets, cache)
+        result = evaluate(folder, step, *skills, explore=options.explore)
     else:
         seeds = range(options.seed, options.seed + options.seeds)
-        result = run_task(folder, step, options.goal, options.controller, seeds, cache)
+        result = run_task(folder, step, options.goal, options.controller, seeds, cache, explore=options.explore)
     print(json.dumps(result))
 
 

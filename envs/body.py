@@ -50,6 +50,11 @@ class Body(SkillEnv):
     goal_ahead = 0.0  # m; above 0 a goal lies so far ahead of the start instead of on the floor
     floor_horizon = 200  # agent steps of an episode without a maze
 
+    # Pictures (`envs.render`).
+    camera: str | None = None  # of the stock model, that a picture is taken with
+    drawn_groups = (0, 1, 2)  # groups of geoms that a picture shows: those of MuJoCo's viewers
+    floor_size, floor_height = 15.0, 0.0  # m, half side of the drawn floor (paper), and its height
+
     def __init__(
         self,
         *,
@@ -67,7 +72,7 @@ class Body(SkillEnv):
             raise ValueError(f"offset must be two numbers (x, y) in metres, got {offset!r}")
         if fixed_start is not None and not 0 <= fixed_start < bank_size:
             raise ValueError(f"fixed_start must be a bank index in [0, {bank_size}), got {fixed_start}")
-        spec = self.edited_spec()
+        self.maze, spec = maze, self.edited_spec()
         if maze is not None:
             collision.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
         self.model = spec.compile()

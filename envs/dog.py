@@ -31,6 +31,8 @@ class Dog(Body):
     fixed_std: ClassVar = {0: 0.2, 1: 0.2}
     floor_horizon = 400  # agent steps (paper; its script has 200)
     wall_tolerance = 0.03  # m: it has 210 ends, most of them within centimetres of another
+    camera = "y-axis"
+    drawn_groups = (3,)  # simple shapes under the skin, which a picture cannot show
 
     @classmethod
     def stock_spec(cls) -> mujoco.MjSpec:

@@ -18,6 +18,8 @@ class Fish(Body):
     tasks = ("fs_rg",)
     goal_ahead = 0.5  # m, along its +y axis, towards the mouth
     goal_radius = 0.1  # m; no source: the general 1.5 would hold at once
+    camera = "tracking_top"
+    floor_size, floor_height = 2.0, -2.0  # m: the stock floor hides a fish that dives
 
     @classmethod
     def stock_spec(cls) -> mujoco.MjSpec:

@@ -14,6 +14,7 @@ class Humanoid(Body):
     name = "humanoid"
     control_timestep = 0.025
     stands = True
+    camera = "back"  # (code)
 
     @classmethod
     def stock_spec(cls) -> mujoco.MjSpec:

@@ -18,6 +18,8 @@ class Point(Body):
     control_timestep = 0.025
     normalizer_episodes = 1024
     wall_condim = 1  # a puck glides along walls
+    camera = "above"
+    floor_size = 60.0  # m: as far as it gets
 
     @classmethod
     def stock_spec(cls) -> mujoco.MjSpec:
@@ -32,6 +34,7 @@ class Point(Body):
                 name=axis, target=axis, trntype=mujoco.mjtTrn.mjTRN_JOINT, gear=[THRUST] + [0] * 5
             )
             motor.ctrllimited, motor.ctrlrange = True, [-1, 1]
+        _add_view(spec, body)
         return spec
 
     @classmethod
@@ -49,3 +52,23 @@ class Point(Body):
     def observe(self, quantities):
         """[4] x, y (m), and their rates (m/s)."""
         return [quantities.qpos, quantities.qvel]
+
+
+def _add_view(spec: mujoco.MjSpec, body: mujoco.MjsBody) -> None:
+    """A camera, light and a sky as dm_control's bodies have them."""
+    tracking = mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM
+    body.add_camera(name="above", mode=tracking, pos=[0, -4, 2], xyaxes=[1, 0, 0, 0, 1, 2])
+    lamp = body.add_light(mode=tracking, pos=[0, 0, 4], dir=[0, 0, -1], cutoff=45, exponent=10)
+    lamp.diffuse, lamp.specular = [0.7] * 3, [0.3] * 3
+    head = spec.visual.headlight
+    head.ambient, head.diffuse, head.specular = [0.4] * 3, [0.8] * 3, [0.1] * 3
+    gradient = mujoco.mjtBuiltin.mjBUILTIN_GRADIENT
+    spec.add_texture(
+        name="sky",
+        type=mujoco.mjtTexture.mjTEXTURE_SKYBOX,
+        builtin=gradient,
+        rgb1=[0.4, 0.6, 0.8],
+        rgb2=[0, 0, 0],
+        width=64,
+        height=64 * 6,
+    )

@@ -18,6 +18,7 @@ class Quadruped(Body):
     stands = True
     task_scale = 1.5  # for its larger body
     maze_goal_radius = 3.0  # m (code)
+    camera = "y"  # (code)
 
     @classmethod
     def stock_spec(cls) -> mujoco.MjSpec:

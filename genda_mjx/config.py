@@ -30,12 +30,13 @@ class AgentOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Discover skills without reward. Defaults are the paper's; `--preset small` is sized for a CPU, `--preset
-    accelerator` for thousands of envs on GPUs or TPUs."""
+    """Discover skills without reward. Defaults are the paper's, and from 256 envs on their schedule is that of
+    `--preset accelerator`, which is made for GPUs and TPUs; `--preset small` is sized for a CPU."""
 
     env: str = "point"  # body: point, fish, quadruped, humanoid or dog
     algo: str = "genda"  # agent: genda, metra, csf, diayn or cic
-    preset: Literal["paper", "small", "accelerator"] = "paper"  # where the defaults come from; flags still win
+    # Where the defaults come from; flags still win. auto: the paper's, with the schedule of many envs where there are.
+    preset: Literal["auto", "paper", "small", "accelerator"] = "auto"
     seed: int = 0  # seeds everything: networks, resets, skills, batches
     num_seeds: int = 1  # runs with seeds seed, seed + 1, ... vmapped in one program, each with its own folder seed_<k>
     out: str = ""  # run folder; empty means runs/<env>, or runs/<env>_<algo> for a baseline
@@ -82,6 +83,7 @@ class Config:
     keep_every: int = 0  # also keep every checkpoint at a multiple of this many steps; 0 keeps none
     wandb: Literal["off", "offline", "online"] = "off"  # Weights & Biases; a missing login falls back to offline
     tensorboard: bool = False  # also write TensorBoard events into the run folder
+    log_video: bool = False  # at evaluations also make a video of some skills, for Weights & Biases
     compile_cache: str = ".cache/jax"  # folder of compiled programs, kept between runs; empty turns it off
 
     # The agent's own; other agents have others: python train.py --algo NAME --help
@@ -152,25 +154,35 @@ SMALL_ENV: dict[str, dict[str, Any]] = {
     },
 }
 
-# Thousands of envs. The reasons are in docs/performance.md: sampled transitions per step (utd * batch_size = 64) stay
-# near the paper's 128, in fewer and larger updates, and cohorts keep the policy fresh.
-ACCELERATOR: dict[str, Any] = {
-    "num_envs": 2048,
-    "cohorts": 8,
-    "batch_size": 4096,
-    "utd": 1 / 64,
-    "learning_rate": 3e-4,
-    "warmup_episodes": 256,
-    "buffer_size": 4_096_000,
-    "total_steps": 50_000_000,
-    "eval_every": 1_024_000,
-    "checkpoint_every": 4_096_000,
-}
+MANY_ENVS = 256  # from here on the paper's schedule would act for very long on one policy, then learn for very long
+
+
+def many_envs(num_envs: int) -> dict[str, Any]:
+    """The schedule for so many envs, with reasons in docs/performance.md: 64 sampled transitions per step (utd *
+    batch_size; the paper has 128) in fewer and larger updates, and cohorts to keep the policy fresh."""
+    batch = min(4096, 2 * num_envs)
+    return {
+        "num_envs": num_envs,
+        "cohorts": math.gcd(8, num_envs),
+        "batch_size": batch,
+        "utd": 64 / batch,
+        "learning_rate": min(3e-4, 1e-4 * math.sqrt(batch / 256)),
+        "warmup_episodes": max(100, num_envs // 8),
+        "buffer_size": max(1_000_000, 2_000 * num_envs),
+        "total_steps": max(10_000_000, min(50_000_000, 25_000 * num_envs)),
+        "eval_every": 500 * num_envs,
+        "checkpoint_every": 2_000 * num_envs,
+    }
+
+
+ACCELERATOR: dict[str, Any] = many_envs(2048)
+SCHEDULE_FLAGS = frozenset({"cohorts", "batch_size", "utd"})  # who gives one of these has a schedule in mind
 
 # Fields that may differ from the stored run when it continues; all others decide what is computed.
 RESUMABLE = frozenset(
     {
         *("out", "resume", "total_steps", "checkpoint_every", "keep_last", "keep_every", "wandb", "tensorboard"),
+        "log_video",
         *("compile_cache", "iterations_per_dispatch", "eval_every", "num_devices", "coordinator", "num_processes"),
         *("process_id", "compile_for"),
     }
@@ -179,10 +191,11 @@ RESUMABLE = frozenset(
 OF_A_START = ("resume", "num_devices", "coordinator", "num_processes", "process_id", "compile_for")
 
 
-def preset(env: str, name: str, algo: str = "genda", **chosen: Any) -> Config:
+def preset(env: str, name: str, algo: str = "genda", num_envs: int | None = None, **chosen: Any) -> Config:
     """The defaults of a body and an agent under a preset; an unknown body gets the general ones (making it reports).
 
-    chosen: options of the agent that decide about its other defaults.
+    num_envs: where it was given without a schedule, for "auto". chosen: options of the agent that decide about its
+    other defaults.
     """
     start = Config().replace(algo=algo, **chosen)
     values = ENV_PRESETS.get(env, {}) | start.agent.defaults()
@@ -190,6 +203,8 @@ def preset(env: str, name: str, algo: str = "genda", **chosen: Any) -> Config:
         values |= SMALL | SMALL_ENV.get(env, {})
     if name == "accelerator":
         values |= ACCELERATOR
+    if name == "auto" and (num_envs or 0) >= MANY_ENVS:
+        values |= many_envs(num_envs)
     known = start.flat()  # presets name options of several agents
     return start.replace(env=env, preset=name, **{name: value for name, value in values.items() if name in known})
 

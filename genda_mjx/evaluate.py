@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from brax.envs.base import State
 from jax import Array
 
 from envs import measures
@@ -41,9 +42,9 @@ def compile(env: SkillEnv, agent: Agent, episodes: int, abstract: AgentState, nu
 
 def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
     def evaluate(state: AgentState, key: Array, offset: Array, random: Array) -> Episodes:
-        key_reset, key_skill, key_act = jax.random.split(key, 3)
+        _, key_skill, key_act = jax.random.split(key, 3)
         z = agent.skills.show(key_skill, episodes)
-        start = jax.vmap(env.reset_at, in_axes=(0, None))(jax.random.split(key_reset, episodes), offset)
+        start = start_states(env, key, episodes, offset)
 
         def choose(obs: Any, key: Array) -> Array:
             uniform = jax.random.uniform(key, (episodes, env.action_size), minval=-1.0, maxval=1.0)
@@ -59,6 +60,12 @@ def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
         return Episodes(traces, latents, z, ~last.info["failed"])
 
     return evaluate
+
+
+def start_states(env: SkillEnv, key: Array, episodes: int, offset: Array) -> State:
+    """The states [E] that the episodes of an evaluation with this key start from, moved by offset [2]."""
+    key_reset, _, _ = jax.random.split(key, 3)
+    return jax.vmap(env.reset_at, in_axes=(0, None))(jax.random.split(key_reset, episodes), offset)
 
 
 def latents_of(agent: Agent, state: AgentState, observations: Any) -> Array:
@@ -77,10 +84,13 @@ def summary(env: SkillEnv, agent: Agent, episodes: Episodes) -> dict[str, float]
     """Every number that an evaluation has, by name: csv, progress, plots, experiments and JSON take theirs from here.
 
     The environment's headline comes first. `alignment` is the mean cosine between a skill and the way that phi went in
-    its episode: coverage may rise while skills no longer go where they are told.
+    its episode: coverage may rise while skills no longer go where they are told. `late_alignment` is that of the second
+    half alone: a skill may throw itself where it is told, fall, and lie there.
     """
     found = env.measure(episodes.traces)
     if episodes.latents is not None:
-        gone = episodes.latents[:, -1] - episodes.latents[:, 0]
-        found["alignment"] = measures.mean_cosine(agent.skills.target(np.asarray(episodes.skills)), gone)
+        latents, wanted = np.asarray(episodes.latents), agent.skills.target(np.asarray(episodes.skills))
+        end, half = latents[:, -1], latents[:, latents.shape[1] // 2]
+        found["alignment"] = measures.mean_cosine(wanted, end - latents[:, 0])
+        found["late_alignment"] = measures.mean_cosine(wanted, end - half)
     return found | {"failed_evaluations": int((~np.asarray(episodes.valid)).sum())}

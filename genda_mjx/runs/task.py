@@ -20,7 +20,7 @@ from genda_mjx.config import UserError
 from genda_mjx.downstream import controller
 from genda_mjx.downstream import program as downstream
 from genda_mjx.downstream.controller import ControllerConfig
-from genda_mjx.runs import plots, start
+from genda_mjx.runs import explore_task, plots, start
 from genda_mjx.runs.checkpoint import Checkpoints
 from genda_mjx.runs.folder import save_episodes, write_text
 from genda_mjx.runs.report import MetricsCsv, Progress, duration
@@ -69,10 +69,12 @@ def run_task(
     compile_cache: str = "",
     task: goals.GoalTask | None = None,
     skills: Skills | None = None,
+    explore: bool = False,
 ) -> dict[str, Any]:
     """Returns what the last line of eval.py says, and writes it to the folder, beside each seed's files.
 
-    task, skills: instead of the task that the options name, and of the checkpoint's skills.
+    task, skills: instead of the task that the options name, and of the checkpoint's skills. explore: also write a page
+    in which the first seed's controller chooses skills live.
     """
     controller.validate(config)
     if len(seeds) < 1:
@@ -97,7 +99,23 @@ def run_task(
     waiting = [seed for seed in seeds if stored(seed) is None]
     if waiting:
         train_seeds(trial, waiting)
-    return report(trial, seeds, [stored(seed) for seed in seeds])
+    result = report(trial, seeds, [stored(seed) for seed in seeds])
+    return result | {"page": str(write_page(trial, seeds[0]))} if explore else result
+
+
+def write_page(trial: Trial, seed: int) -> Path:
+    """The explorer page of a seed's controller."""
+    folder, pi = trial.folder / f"seed{seed}", make_controller(trial)
+    abstract = jax.eval_shape(
+        lambda key: TrainState(pi.init(key), None, key, jax.numpy.zeros((), int)), jax.random.key(0)
+    )
+    with closing(Checkpoints(folder, read_only=True)) as checkpoints:
+        state = checkpoints.load_agent(None, abstract)
+    with np.load(folder / "trajectories.npz") as stored:
+        played = dict(stored)
+    page = explore_task.write(folder / "explore.html", trial.task, trial.skills, trial.config, pi, state, played)
+    trial.progress.say(f"open {page} in a browser ({page.stat().st_size / 1e6:.1f} MB, everything inside)")
+    return page
 
 
 def make_task(body: str, options: TaskOptions) -> goals.GoalTask:
@@ -147,11 +165,14 @@ def train_seeds(trial: Trial, seeds: list[int]) -> None:
                 raise KeyboardInterrupt
 
 
+def make_controller(trial: Trial) -> controller.Controller:
+    goal = jax.ShapeDtypeStruct((trial.task.goal_size,), jax.numpy.float32)
+    return controller.make(trial.config, trial.skills.agent, (trial.task.env.observation_spec, goal))
+
+
 def compile_program(trial: Trial) -> Compiled:
-    agent, task, skills = trial.skills.agent, trial.task, trial.skills.state
-    goal = jax.ShapeDtypeStruct((task.goal_size,), jax.numpy.float32)
-    pi = controller.make(trial.config, agent, (task.env.observation_spec, goal))
-    program = downstream.make(trial.config, trial.plan, task, agent, pi)
+    skills = trial.skills.state
+    program = downstream.make(trial.config, trial.plan, trial.task, trial.skills.agent, make_controller(trial))
     key = jax.eval_shape(jax.random.key, 0)
     abstract = jax.eval_shape(program.init, key)
     with trial.progress.waiting("compiling the controller's training"):
