@@ -32,6 +32,7 @@ class Options:
 
     # Skills
     episodes: int = 48  # deterministic episodes, one random skill each
+    floor: Literal["paper", "unicolor", "gradation"] | None = None  # colours of the floor, for a run with --pixels
     offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
     offsets: tuple[float, ...] = ()  # distances in metres: the same in eight directions each, as a table
 
@@ -53,6 +54,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         return first
     if first.offset is not None or first.offsets:
         raise UserError("--offset and --offsets move the starts of skills; move a task with --goal_center X Y")
+    if first.floor is not None:
+        raise UserError("--floor shows skills on another floor; a task keeps the floor of the run")
     preset = first.controller_preset or matching_preset(read_run(first.ckpt).preset)
     start = dataclasses.replace(first, controller_preset=preset, controller=PRESETS[preset])
     return tyro.cli(flags, args=arguments, default=start)
@@ -62,7 +65,8 @@ def main() -> None:
     options = parse()
     folder, step, cache = options.ckpt, options.step, options.compile_cache
     if options.goal.task is None:
-        result = evaluate(folder, step, options.episodes, options.seed, options.offset, options.offsets, cache)
+        seen = {"compile_cache": cache, "floor": options.floor}
+        result = evaluate(folder, step, options.episodes, options.seed, options.offset, options.offsets, **seen)
     else:
         seeds = range(options.seed, options.seed + options.seeds)
         result = run_task(folder, step, options.goal, options.controller, seeds, cache)

@@ -22,7 +22,7 @@ from experiments.grids import EXPERIMENTS, Experiment
 from genda_mjx import agents, schedule
 from genda_mjx import config as configuration
 from genda_mjx.agents import Spec
-from genda_mjx.build import batch_shapes, body_class, make_env
+from genda_mjx.build import batch_shapes, body_class, env_of
 from genda_mjx.config import Config, UserError
 from genda_mjx.runs import start
 from genda_mjx.runs import train as training
@@ -95,7 +95,7 @@ def product_rate(size: int = 1024, seconds: float = 0.5) -> float:
 
 def print_cost(configs: list[Config], env: SkillEnv | None = None) -> None:
     """Prints every run with its state, steps and the time of its updates. env: instead of the configs' body."""
-    env = env or make_env(configs[0].env)
+    env = env or env_of(configs[0])
     rate, total = product_rate(), 0.0
     print("| run | state | steps | updates | hours of updates |\n|---|---|---|---|---|")
     for config in configs:

@@ -66,6 +66,12 @@ class Config:
     precision: Literal["highest", "high", "default"] = "highest"
     bf16: bool = False  # bfloat16 matrix products in the networks (parameters and physics stay float32)
 
+    # Pixels: the agent sees the last three pictures of the body's camera instead of a vector
+    pixels: bool = False  # any body with a camera; drawn on the device
+    pixel_size: int = 64  # side of a picture: a multiple of 16, 48 or more
+    floor: Literal["paper", "unicolor", "gradation"] = "paper"  # colours of the floor; the last two are a shift
+    cnn_depth: int = 48  # channels of the first of the four convolutions, each next one has twice as many
+
     # Optimisation
     learning_rate: float = 1e-4  # Adam
     discount: float = 0.99  # gamma
@@ -167,6 +173,33 @@ ACCELERATOR: dict[str, Any] = {
     "checkpoint_every": 4_096_000,
 }
 
+# What the paper changes for pixels: four episodes, then 200 updates; a smaller replay, a larger embedding.
+PIXELS: dict[str, Any] = {"num_envs": 4, "utd": 0.25, "buffer_size": 300_000, "cib_dim": 2048}
+PIXELS_AGENT: dict[tuple[str, str], dict[str, Any]] = {("quadruped", "metra"): {"skill_dim": 4}}
+# For one CPU core and a quick body; docs/pixels.md says what it costs and reaches.
+PIXELS_SMALL: dict[str, Any] = {
+    "pixel_size": 48,
+    "cnn_depth": 8,
+    "hidden": 128,
+    "cib_dim": 32,
+    "num_envs": 8,
+    "batch_size": 64,
+    "utd": 0.05,
+    "learning_rate": 1e-3,
+    "total_steps": 32_000,
+    "buffer_size": 32_000,
+    "warmup_episodes": 16,
+    "eval_every": 8_000,
+    "checkpoint_every": 16_000,
+}
+# Pictures fill the replay: 3.4 GiB of them on one chip, in fewer envs and smaller batches than vectors.
+PIXELS_ACCELERATOR: dict[str, Any] = {
+    "num_envs": 512,
+    "batch_size": 1024,
+    "utd": 1 / 16,
+    "buffer_size": 307_200,
+}
+
 # Fields that may differ from the stored run when it continues; all others decide what is computed.
 RESUMABLE = frozenset(
     {
@@ -179,7 +212,10 @@ RESUMABLE = frozenset(
 OF_A_START = ("resume", "num_devices", "coordinator", "num_processes", "process_id", "compile_for")
 
 
-def preset(env: str, name: str, algo: str = "genda", **chosen: Any) -> Config:
+PIXEL_STEP = 16  # pixels: four convolutions of stride 2
+
+
+def preset(env: str, name: str, algo: str = "genda", pixels: bool = False, **chosen: Any) -> Config:
     """The defaults of a body and an agent under a preset; an unknown body gets the general ones (making it reports).
 
     chosen: options of the agent that decide about its other defaults.
@@ -190,8 +226,13 @@ def preset(env: str, name: str, algo: str = "genda", **chosen: Any) -> Config:
         values |= SMALL | SMALL_ENV.get(env, {})
     if name == "accelerator":
         values |= ACCELERATOR
+    if pixels:
+        values |= PIXELS | PIXELS_AGENT.get((env, algo), {})
+        values |= {"small": PIXELS_SMALL, "accelerator": PIXELS_ACCELERATOR}.get(name, {})
     known = start.flat()  # presets name options of several agents
-    return start.replace(env=env, preset=name, **{name: value for name, value in values.items() if name in known})
+    return start.replace(
+        env=env, preset=name, pixels=pixels, **{name: value for name, value in values.items() if name in known}
+    )
 
 
 def validate(config: Config) -> None:
@@ -206,8 +247,26 @@ def validate(config: Config) -> None:
     check_not_negative(config, "eval_every", "checkpoint_every", "keep_every", "warmup_episodes", "seed")
     check_shares(config, "discount", "ema_rate")
     config.agent.check()
+    check_pixels(config)
     if config.batch_size < 2:
         raise UserError("--batch_size is 1; the uniformity loss compares pairs, so it needs at least 2")
+
+
+def check_pixels(config: Config) -> None:
+    """Refuses options of pictures where there are none, and a size that the convolutions cannot take."""
+    if not config.pixels:
+        for name in ("pixel_size", "floor", "cnn_depth"):
+            if getattr(config, name) != getattr(Config, name):
+                raise UserError(f"--{name} {getattr(config, name)} is an option of pictures; add --pixels or drop it")
+        return
+    check_positive(config, "cnn_depth")
+    side, least = config.pixel_size, 3 * PIXEL_STEP
+    if side < least or side % PIXEL_STEP:
+        nearest = max(round(side / PIXEL_STEP) * PIXEL_STEP, least)
+        raise UserError(
+            f"--pixel_size {side} does not fit the four convolutions; it must be a multiple of {PIXEL_STEP} and at "
+            f"least {least}, such as {nearest}"
+        )
 
 
 def check_positive(options: Any, *names: str) -> None:

@@ -26,7 +26,7 @@ def parse(arguments: list[str] | None = None) -> Config:
         base = read_config(stored.parent)
         refuse_others(base.algo, unknown)
     else:
-        base = preset(first.env, first.preset, first.algo, **dataclasses.asdict(first.agent))
+        base = preset(first.env, first.preset, first.algo, first.pixels, **dataclasses.asdict(first.agent))
     config, _ = _parse_over(base, given)
     return dataclasses.replace(config, out=str(run_folder(first)))
 
