@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import tyro
 
 from envs.base import SkillEnv
-from experiments import draw
+from experiments import draw, floors
 from experiments.grids import EXPERIMENTS, Experiment
 from genda_mjx import agents, schedule
 from genda_mjx import config as configuration
@@ -34,7 +34,7 @@ REACHED = 0.6  # share of the matrix-product rate that an update gets, `python -
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    experiment: tyro.conf.Positional[str]  # methods, components, utd, beta, relabel or mixture
+    experiment: tyro.conf.Positional[str]  # methods, components, utd, beta, relabel, mixture or background
     env: str = ""  # body; the paper's first for this experiment if not given
     preset: str = "paper"  # as in train.py; small is for a CPU
     seeds: int = 0  # how many; the paper's number if not given
@@ -141,6 +141,10 @@ def main() -> None:
     title = f"{experiment.shows} ({configs[0].env})"
     body = body_class(configs[0].env)
     print(draw.draw(out, title, list(experiment.variants), body.unit))
+    if experiment.on_floors:
+        step = schedule.derive(configs[0], body.episode_length).total_steps
+        done = [config for config in configs if state_of(config, step) == "done"]
+        print(floors.table(out, done, step))
     print(f"wrote {out}/{body.headline}.png and .md; command: python -m experiments.run {' '.join(sys.argv[1:])}")
 
 
