@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from conftest import raw_env
-from plain_networks import ACTION, Adam, assert_same_but_for_rounding, gaussian, layer, mlp, pi, trunk, unit
+from plain_networks import ACTION, Adam, gaussian, layer, mlp, pi, trunk, unit
 from test_checkpoint import assert_same_run
 from trainer_helpers import Walk, build, tiny
 
@@ -55,7 +55,7 @@ def test_an_observation_is_the_last_three_frames_and_the_replay_keeps_one(point)
     def picture(state):
         return np.asarray(drawn(state.pipeline_state.pipeline_state.physics.qpos))
 
-    state = point.reset(jax.random.key(0))
+    state = jax.jit(point.reset)(jax.random.key(0))
     assert state.obs.shape == (SIDE, SIDE, 9) and state.obs.dtype == np.uint8
     shown = [picture(state)] * 3
     step = jax.jit(point.step)
@@ -100,7 +100,7 @@ def plain_convolution(x, p):
 def test_four_convolutions_are_the_papers():
     net = encoders.Convolutions(DEPTH, jnp.float32)
     picture = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 9), np.uint8)
-    params = net.init(jax.random.key(0), picture)
+    params = jax.jit(net.init)(jax.random.key(0), picture)
     x = picture.astype(np.float32) / 255
     for i in range(4):
         x = plain_convolution(x, params["params"][f"Convolution_{i}"])
@@ -110,36 +110,39 @@ def test_four_convolutions_are_the_papers():
     assert [leaf["kernel"].shape[-1] for leaf in paper["params"].values()] == [48, 96, 192, 384]
 
 
+def gradients(convolve):
+    """Of the sum of squares, with respect to picture and kernel."""
+    return jax.grad(lambda x, kernel: (convolve(x, kernel) ** 2).sum(), (0, 1))
+
+
+def dilated(x, kernel):
+    """XLA's own transposed convolution."""
+    kernel = jnp.flip(kernel, (0, 1))
+    return jax.lax.conv_transpose(x, kernel, (2, 2), "VALID", dimension_numbers=convolutions.LAYOUT)
+
+
+def close(got, expected):
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(got, expected, atol=1e-5 * scale)
+
+
 @pytest.mark.parametrize("size", [4, 6])
-def test_the_transposed_convolution_is_the_transpose(size):
-    """up is the linear transpose of down, and both have the gradients of XLA's own; also for copies under vmap."""
-    x, kernel = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate(((3, 5, 5, 4), (size, size, 4, 6))))
-    y = convolutions.up(x, kernel)
-    assert y.shape == (3, 2 * 5 + size - 2, 2 * 5 + size - 2, 6)
-    back = jax.linear_transpose(lambda v: convolutions._plain(v, kernel.swapaxes(2, 3)), y)
-    np.testing.assert_allclose(y, back(x)[0], atol=1e-4)
+def test_convolutions_and_their_gradients_are_xlas_own_also_under_vmap(size):
+    x, picture = (jax.random.normal(jax.random.key(i), s) for i, s in enumerate(((3, 5, 5, 4), (3, 12, 12, 4))))
+    kernels = jax.random.normal(jax.random.key(2), (2, size, size, 4, 6))
 
-    def reference(x, kernel):
-        dilated = jax.lax.conv_transpose(
-            x, jnp.flip(kernel, (0, 1)), (2, 2), "VALID", dimension_numbers=convolutions.LAYOUT
-        )
-        return (dilated**2).sum()
+    @jax.jit
+    def both(x, picture, kernels):
+        mine = [(x, convolutions.up, dilated), (picture, convolutions.down, convolutions._plain)]
+        got = [
+            (jax.vmap(fn, (None, 0))(x, kernels), jax.vmap(gradients(fn), (None, 0))(x, kernels)) for x, fn, _ in mine
+        ]
+        one = [[(fn(x, k), gradients(fn)(x, k)) for k in kernels] for x, _, fn in mine]
+        return got, [jax.tree.map(lambda *leaves: jnp.stack(leaves), *each) for each in one]
 
-    got = jax.grad(lambda x, k: (convolutions.up(x, k) ** 2).sum(), (0, 1))(x, kernel)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3), got, jax.grad(reference, (0, 1))(x, kernel)
-    )
-
-    def gradients(convolve):
-        return jax.grad(lambda x, kernel: (convolve(x, kernel) ** 2).sum(), (0, 1))
-
-    kernels = jnp.stack([kernel, -2 * kernel])
-    picture = jax.random.normal(jax.random.key(5), (3, 12, 12, 4))
-    for mine, plain in ((convolutions.down, convolutions._plain), (convolutions.up, convolutions.up)):
-        one_by_one = [gradients(plain)(picture, each) for each in kernels]
-        expected = jax.tree.map(lambda *leaves: jnp.stack(leaves), *one_by_one)
-        got = jax.vmap(gradients(mine), (None, 0))(picture, kernels)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-2), got, expected)
+    got, expected = both(x, picture, kernels)
+    assert got[0][0].shape == (2, 3, 8 + size, 8 + size, 6)
+    jax.tree.map(close, got, expected)
 
 
 @pytest.mark.parametrize("side", [48, 64, 80])
@@ -202,13 +205,15 @@ def pictures_batch(seed: int, size: int) -> Batch:
     return Batch(s[0], jnp.asarray(a, jnp.float32), *s[1:], z)
 
 
-def reference_update(config, state, b, key):
-    """Parameters after one update from Adam's start."""
+def reference_gradients(config, state, b, key):
+    """Gradients of one update by network, each taken where the official code takes it."""
     _, key_cib, key_next, key_actor, _ = jax.random.split(key, 5)
-    p, old = dict(state.params), state.params
-    descend = lambda name, loss: p.update(
-        {name: Adam(old[name], config.learning_rate).step(old[name], jax.grad(loss)(old[name]))}
-    )
+    p, old, found = dict(state.params), state.params, {}
+
+    def descend(name, loss):
+        found[name] = jax.grad(loss)(old[name])
+        p[name] = Adam(old[name], config.learning_rate).step(old[name], found[name])
+
     phi = lambda q, s: see(mlp, q, s)
     noise = jax.random.normal(key_cib, (len(b.a), config.agent.cib_dim))
 
@@ -241,21 +246,27 @@ def reference_update(config, state, b, key):
         return (alpha * log_prob - jnp.minimum(*(critic(p["critic"], k, b.s, z, a) for k in range(2)))).mean()
 
     descend("actor", actor_loss)
-    return p
+    return found
 
 
 def test_an_update_on_pixels_equals_the_plain_one():
+    """Adam's first moment after a first update is a tenth of the gradient; of steps, the sign alone would be left."""
     config = small(no_relabel=True, initial_lambda=30.0, batch_size=6)
     agent = agents.make(config, SPEC)
-    state, batch, key = agent.init(jax.random.key(0)), pictures_batch(0, 6), jax.random.key(7)
-    expected = jax.jit(lambda: reference_update(config, state, batch, key))()
+    state, batch, key = jax.jit(agent.init)(jax.random.key(0)), pictures_batch(0, 6), jax.random.key(7)
+    expected = jax.jit(lambda: reference_gradients(config, state, batch, key))()
     after, metrics = jax.jit(agent.update)(state, batch, key)
     assert all(np.isfinite(value) for value in metrics.values())
+    moments = {name: group[0].mu for name, group in after.optimizers.items()}
+    moments = {**moments["model"], **moments["critic"], **moments["actor"]}
     for name in ("encoder", "decoder", "phi", "critic", "actor"):
-        got, wanted = after.params[name], expected[name]
-        if name == "phi":  # only differences of phi enter its losses: its last bias has no gradient
-            got, wanted = ({k: v for k, v in tree["params"].items() if k != "Dense_0"} for tree in (got, wanted))
-        jax.tree.map(assert_same_but_for_rounding, got, wanted)
+        scale = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected[name]))
+        assert scale > 1e-4, name
+
+        def same(moment, gradient, scale=scale):
+            np.testing.assert_allclose(10 * moment, gradient, rtol=2e-3, atol=1e-4 * scale)
+
+        jax.tree.map(same, moments[name], expected[name])
 
 
 # Whole runs
@@ -316,7 +327,7 @@ def test_a_controller_learns_over_skills_that_see_pixels(point):
     plan = downstream.schedule(config, task.horizon)
     seen = (task.env.observation_spec, jax.ShapeDtypeStruct((2,), jnp.float32))
     own = controller.make(config, skills, seen)
-    program, frozen = downstream.make(config, plan, task, skills, own), skills.init(jax.random.key(1))
+    program, frozen = downstream.make(config, plan, task, skills, own), jax.jit(skills.init)(jax.random.key(1))
     state = program.init(jax.random.key(0))
     for _ in range(plan.iterations):
         state, metrics = program.iterate(state, frozen)
