@@ -232,7 +232,10 @@ def main() -> None:
         return
     if not options.draw_only:
         for body in table.bodies:
-            run.train(list({cell.config.out: cell.config for cell in grid if cell.config.env == body}.values()))
+            run.train(
+                list({cell.config.out: cell.config for cell in grid if cell.config.env == body}.values()),
+                jobs=run.jobs_here(0),
+            )
         control(grid, config)
     text = markdown(grid, config)
     path = Path(options.out or "runs/experiments") / f"downstream-{options.table}.md"

@@ -17,7 +17,8 @@ from matplotlib.figure import Figure
 
 from genda_mjx.config import UserError
 
-BESIDE = ("alignment", "upright_share", "mean_distance", "directness")  # columns of the table, where a csv has them
+# Columns of the table, where a csv has them.
+BESIDE = ("alignment", "upright_share", "mean_distance", "directness", "late_alignment")
 RANDOM = "random_"  # before the headline's name: a random policy's
 
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import tyro
 
 from envs.base import SkillEnv
-from experiments import draw, floors
+from experiments import draw, floors, workers
 from experiments.grids import EXPERIMENTS, Experiment
 from genda_mjx import agents, schedule
 from genda_mjx import config as configuration
@@ -39,6 +39,7 @@ class Options:
     preset: str = "paper"  # as in train.py; small is for a CPU
     seeds: int = 0  # how many; the paper's number if not given
     together: bool = False  # the seeds of a variant side by side in one program (pays at small widths)
+    jobs: int = 0  # runs at once, each on a core of its own; 0: one a core on a CPU, one after another elsewhere
     out: str = ""  # folder of the grid; empty means runs/experiments/<experiment>-<env>
     dry_run: bool = False  # print the runs and their cost, train nothing
     draw_only: bool = False  # draw what there is
@@ -111,16 +112,28 @@ def print_cost(configs: list[Config], env: SkillEnv | None = None) -> None:
     )
 
 
-def train(configs: list[Config], env: SkillEnv | None = None) -> None:
-    """Trains what is missing, one run after another. env: instead of the body that the configs name."""
+def train(configs: list[Config], env: SkillEnv | None = None, jobs: int = 1) -> None:
+    """Trains what is missing, `jobs` runs at a time. env: instead of the body that the configs name (one at a time)."""
     length = (env or body_class(configs[0].env)).episode_length
+    missing = []
     for number, config in enumerate(configs, 1):
         state = state_of(config, schedule.derive(config, length).total_steps)
         print(f"[{number}/{len(configs)}] {config.out}: {state}", flush=True)
-        if state == "done":
-            continue
-        if not training.train(dataclasses.replace(config, resume=state == "stopped"), env):
+        if state != "done":
+            missing.append(dataclasses.replace(config, resume=state == "stopped"))
+    if jobs > 1 and len(missing) > 1:
+        workers.run_all(missing, workers.cores()[:jobs])
+        return
+    for config in missing:
+        if not training.train(config, env):
             raise KeyboardInterrupt
+
+
+def jobs_here(asked: int) -> int:
+    """How many runs at once: as asked, else one a core, or one where an accelerator does the work."""
+    if asked:
+        return min(asked, len(workers.cores()))
+    return len(workers.cores()) if jax.default_backend() == "cpu" else 1
 
 
 def main() -> None:
@@ -136,7 +149,7 @@ def main() -> None:
         print_cost(configs)
         return
     if not options.draw_only:
-        train(configs)
+        train(configs, jobs=jobs_here(options.jobs))
     out = folder(options, experiment)
     title = f"{experiment.shows} ({configs[0].env})"
     body = body_class(configs[0].env)

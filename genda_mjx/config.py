@@ -30,12 +30,13 @@ class AgentOptions:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Discover skills without reward. Defaults are the paper's; `--preset small` is sized for a CPU, `--preset
-    accelerator` for thousands of envs on GPUs or TPUs."""
+    """Discover skills without reward. Defaults are the paper's, and from 256 envs on their schedule is that of
+    `--preset accelerator`, which is made for GPUs and TPUs; `--preset small` is sized for a CPU."""
 
     env: str = "point"  # body: point, fish, quadruped, humanoid or dog
     algo: str = "genda"  # agent: genda, metra, csf, diayn or cic
-    preset: Literal["paper", "small", "accelerator"] = "paper"  # where the defaults come from; flags still win
+    # Where the defaults come from; flags still win. auto: the paper's, with the schedule of many envs where there are.
+    preset: Literal["auto", "paper", "small", "accelerator"] = "auto"
     seed: int = 0  # seeds everything: networks, resets, skills, batches
     num_seeds: int = 1  # runs with seeds seed, seed + 1, ... vmapped in one program, each with its own folder seed_<k>
     out: str = ""  # run folder; empty means runs/<env>, or runs/<env>_<algo> for a baseline
@@ -158,23 +159,33 @@ SMALL_ENV: dict[str, dict[str, Any]] = {
     },
 }
 
-# Thousands of envs. The reasons are in docs/performance.md: sampled transitions per step (utd * batch_size = 64) stay
-# near the paper's 128, in fewer and larger updates, and cohorts keep the policy fresh.
-ACCELERATOR: dict[str, Any] = {
-    "num_envs": 2048,
-    "cohorts": 8,
-    "batch_size": 4096,
-    "utd": 1 / 64,
-    "learning_rate": 3e-4,
-    "warmup_episodes": 256,
-    "buffer_size": 4_096_000,
-    "total_steps": 50_000_000,
-    "eval_every": 1_024_000,
-    "checkpoint_every": 4_096_000,
-}
+MANY_ENVS = 256  # from here on the paper's schedule would act for very long on one policy, then learn for very long
+
+
+def many_envs(num_envs: int) -> dict[str, Any]:
+    """The schedule for so many envs, with reasons in docs/performance.md: 64 sampled transitions per step (utd *
+    batch_size; the paper has 128) in fewer and larger updates, and cohorts to keep the policy fresh."""
+    batch = min(4096, 2 * num_envs)
+    return {
+        "num_envs": num_envs,
+        "cohorts": math.gcd(8, num_envs),
+        "batch_size": batch,
+        "utd": 64 / batch,
+        "learning_rate": min(3e-4, 1e-4 * math.sqrt(batch / 256)),
+        "warmup_episodes": max(100, num_envs // 8),
+        "buffer_size": max(1_000_000, 2_000 * num_envs),
+        "total_steps": max(10_000_000, min(50_000_000, 25_000 * num_envs)),
+        "eval_every": 500 * num_envs,
+        "checkpoint_every": 2_000 * num_envs,
+    }
+
+
+ACCELERATOR: dict[str, Any] = many_envs(2048)
+SCHEDULE_FLAGS = frozenset({"cohorts", "batch_size", "utd"})  # who gives one of these has a schedule in mind
 
 # What the paper changes for pixels: four episodes, then 200 updates; a smaller replay, a larger embedding.
-PIXELS: dict[str, Any] = {"num_envs": 4, "utd": 0.25, "buffer_size": 300_000, "cib_dim": 2048}
+PICTURES_KEPT: dict[str, Any] = {"buffer_size": 300_000}  # 3.4 GiB of 64 x 64 pixels, whatever the number of envs
+PIXELS: dict[str, Any] = {"num_envs": 4, "utd": 0.25, "cib_dim": 2048} | PICTURES_KEPT
 PIXELS_AGENT: dict[tuple[str, str], dict[str, Any]] = {("quadruped", "metra"): {"skill_dim": 4}}
 # For one CPU core and a quick body; docs/pixels.md says what it costs and reaches.
 PIXELS_SMALL: dict[str, Any] = {
@@ -192,13 +203,7 @@ PIXELS_SMALL: dict[str, Any] = {
     "eval_every": 8_000,
     "checkpoint_every": 16_000,
 }
-# Pictures fill the replay: 3.4 GiB of them on one chip, in fewer envs and smaller batches than vectors.
-PIXELS_ACCELERATOR: dict[str, Any] = {
-    "num_envs": 512,
-    "batch_size": 1024,
-    "utd": 1 / 16,
-    "buffer_size": 307_200,
-}
+PIXELS_ACCELERATOR: dict[str, Any] = many_envs(512) | PICTURES_KEPT
 
 # Fields that may differ from the stored run when it continues; all others decide what is computed.
 RESUMABLE = frozenset(
@@ -215,24 +220,27 @@ OF_A_START = ("resume", "num_devices", "coordinator", "num_processes", "process_
 PIXEL_STEP = 16  # pixels: four convolutions of stride 2
 
 
-def preset(env: str, name: str, algo: str = "genda", pixels: bool = False, **chosen: Any) -> Config:
+def preset(
+    env: str, name: str, algo: str = "genda", num_envs: int | None = None, *, pixels: bool = False, **chosen: Any
+) -> Config:
     """The defaults of a body and an agent under a preset; an unknown body gets the general ones (making it reports).
 
-    chosen: options of the agent that decide about its other defaults.
+    num_envs: where it was given without a schedule, for "auto". pixels: the agent sees pictures. chosen: options of the agent that decide about its
+    other defaults.
     """
     start = Config().replace(algo=algo, **chosen)
     values = ENV_PRESETS.get(env, {}) | start.agent.defaults()
-    if name == "small":
-        values |= SMALL | SMALL_ENV.get(env, {})
-    if name == "accelerator":
-        values |= ACCELERATOR
     if pixels:
         values |= PIXELS | PIXELS_AGENT.get((env, algo), {})
-        values |= {"small": PIXELS_SMALL, "accelerator": PIXELS_ACCELERATOR}.get(name, {})
+    if name == "small":
+        values |= SMALL | SMALL_ENV.get(env, {}) | (PIXELS_SMALL if pixels else {})
+    if name == "accelerator":
+        values |= PIXELS_ACCELERATOR if pixels else ACCELERATOR
+    if name == "auto" and (num_envs or 0) >= MANY_ENVS:
+        values |= many_envs(num_envs) | (PICTURES_KEPT if pixels else {})
     known = start.flat()  # presets name options of several agents
-    return start.replace(
-        env=env, preset=name, pixels=pixels, **{name: value for name, value in values.items() if name in known}
-    )
+    own = {option: value for option, value in values.items() if option in known}
+    return start.replace(env=env, preset=name, pixels=pixels, **own)
 
 
 def validate(config: Config) -> None:

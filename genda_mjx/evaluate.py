@@ -88,10 +88,13 @@ def summary(env: SkillEnv, agent: Agent, episodes: Episodes) -> dict[str, float]
     """Every number that an evaluation has, by name: csv, progress, plots, experiments and JSON take theirs from here.
 
     The environment's headline comes first. `alignment` is the mean cosine between a skill and the way that phi went in
-    its episode: coverage may rise while skills no longer go where they are told.
+    its episode: coverage may rise while skills no longer go where they are told. `late_alignment` is that of the second
+    half alone: a skill may throw itself where it is told, fall, and lie there.
     """
     found = env.measure(episodes.traces)
     if episodes.latents is not None:
-        gone = episodes.latents[:, -1] - episodes.latents[:, 0]
-        found["alignment"] = measures.mean_cosine(agent.skills.target(np.asarray(episodes.skills)), gone)
+        latents, wanted = np.asarray(episodes.latents), agent.skills.target(np.asarray(episodes.skills))
+        end, half = latents[:, -1], latents[:, latents.shape[1] // 2]
+        found["alignment"] = measures.mean_cosine(wanted, end - latents[:, 0])
+        found["late_alignment"] = measures.mean_cosine(wanted, end - half)
     return found | {"failed_evaluations": int((~np.asarray(episodes.valid)).sum())}

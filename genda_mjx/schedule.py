@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from genda_mjx.agents import Agent
-from genda_mjx.config import Config, UserError
+from genda_mjx.config import MANY_ENVS, SCHEDULE_FLAGS, Config, UserError, many_envs
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,6 @@ class Memory:
         return self.state + self.scratch
 
 
-MANY_ENVS = 256  # from here on whole episodes of all envs are worth a note
 # Scratch of an env beside the bytes of its episode, where all are stepped at once: 0.13 fish, 0.26 quadruped,
 # 0.36 humanoid, 0.8 dog. A CPU, which steps them in parts, needs less.
 PHYSICS = 0.4
@@ -161,6 +160,36 @@ def describe_memory(analysis: Any) -> str:
     return f"by XLA's count {gib(state + scratch)} per device: {gib(state)} of state, {gib(scratch)} of scratch"
 
 
+CPU_FLOPS = 5e10  # of a core in the networks' products; seen here 4e10 to 7e10
+
+
+def remarks(config: Config, schedule: Schedule, parameters: int) -> list[str]:
+    """What a user should know of the schedule before the run starts."""
+    lines = []
+    if config.num_envs >= MANY_ENVS and config.preset == "auto":
+        advised = many_envs(config.num_envs)
+        if all(getattr(config, name) == advised[name] for name in SCHEDULE_FLAGS):
+            lines.append(
+                f"schedule for {config.num_envs} envs (--preset accelerator); --preset paper keeps the paper's, which "
+                f"has batches of 256 and utd 0.5"
+            )
+    if config.cohorts == 1 and config.num_envs >= MANY_ENVS:
+        lines.append(
+            f"note: each iteration is {schedule.steps_per_iteration:,} steps on one policy, then "
+            f"{schedule.updates_per_iteration:,} updates; --preset accelerator or --cohorts 8 keep the policy fresh"
+        )
+    if jax.default_backend() == "cpu":
+        updates = schedule.updates_per_iteration * schedule.iterations
+        products = 6 * parameters * config.batch_size * updates * config.num_seeds  # each parameter there and back once
+        days = products / (CPU_FLOPS * (os.cpu_count() or 1)) / 86_400
+        if days > 1:
+            lines.append(
+                f"warning: on this CPU the {updates:,} updates alone take at least {days:,.0f} days; --preset small is "
+                "made for a CPU, and --compile_for h100 tells what a GPU would take"
+            )
+    return lines
+
+
 def describe(config: Config, schedule: Schedule, agent: Agent, state: Any, num_devices: int = 1) -> str:
     """The schedule and memory of a run, from the shapes of its TrainState; refuses what cannot fit."""
     memory, free = estimate(config, schedule, agent, state, num_devices), available_bytes()
@@ -185,11 +214,7 @@ def describe(config: Config, schedule: Schedule, agent: Agent, state: Any, num_d
             f"{num_devices} devices{pod}, each with {config.num_envs // num_devices} envs, "
             f"{s.capacity // num_devices:,} episodes of replay and {config.batch_size // num_devices} rows of a batch"
         )
-    if cohorts == 1 and config.num_envs >= MANY_ENVS:
-        lines.append(
-            f"note: each iteration is {s.steps_per_iteration:,} steps on one policy, then {s.updates_per_iteration:,} "
-            "updates; --preset accelerator or --cohorts 8 keep the policy fresh"
-        )
+    lines += remarks(config, schedule, count(state.agent.params))
     if s.warmup_iterations >= s.iterations:
         lines.append("warning: the warm-up takes the whole run, nothing will be learned; raise --total_steps")
     return "\n".join(lines)

@@ -148,6 +148,14 @@ def test_mix_ratio_moves_between_tau_and_c():
     assert reward(mix_ratio=1.0) == pytest.approx(reward(relabel="c"), abs=1e-6)
 
 
+def test_keep_floor_keeps_its_share_whatever_the_gate_says():
+    """Under a gate that keeps nothing."""
+    for floor, low, high in ((0.5, 1, BATCH - 1), (1.0, BATCH, BATCH)):
+        agent = agents.make(tiny(batch_size=BATCH, keep_threshold=0.0, keep_floor=floor), SPEC)
+        _, metrics = agent.update(agent.init(jax.random.key(0)), make_batch(0), jax.random.key(1))
+        assert low <= round(float(metrics["kept"]) * BATCH) <= high
+
+
 def test_beta_scales_uniformity():
     def phi_after(beta):
         agent = agents.make(tiny(batch_size=BATCH, beta=beta), SPEC)

@@ -25,9 +25,10 @@ from genda_mjx.runs.train import train
 
 ROOT = Path(__file__).parent.parent
 CACHE = ROOT / ".cache" / "jax"  # of compiled programs, as in conftest
-SMALL = (
-    "--env point --hidden 16 --cib_dim 4 --batch_size 8 --utd 0.02 --num_envs 2 --warmup_episodes 2 --buffer_size 2000 "
-    f"--eval_episodes 4 --checkpoint_every 400 --eval_every 1200 --total_steps 3200 --compile_cache {CACHE}"
+SMALL = (  # with cohorts, so that every checkpoint is taken in the middle of episodes
+    "--env point --hidden 16 --cib_dim 4 --batch_size 8 --utd 0.02 --num_envs 2 --cohorts 2 --warmup_episodes 2 "
+    "--buffer_size 2000 --eval_episodes 4 --checkpoint_every 400 --eval_every 1200 --total_steps 3200 "
+    f"--compile_cache {CACHE}"
 ).split()
 
 
@@ -174,16 +175,14 @@ def test_replay_is_not_read_for_the_agent(toy):
 
 
 def kill_and_resume(tmp_path: Path, kills: int, seed: int) -> None:
-    """With cohorts, so that every checkpoint is taken in the middle of episodes."""
     straight, killed = tmp_path / "straight", tmp_path / "killed"
     started = time.monotonic()
-    flags = [*SMALL, "--cohorts", "2"]
-    subprocess.run(train_command(straight, *flags), check=True, capture_output=True, timeout=300)
+    subprocess.run(train_command(straight, *SMALL), check=True, capture_output=True, timeout=300)
     longest = time.monotonic() - started
     rng = random.Random(seed)
     resume: list[str] = []
     for i in range(kills):
-        process = subprocess.Popen(train_command(killed, *flags, *resume), stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(train_command(killed, *SMALL, *resume), stdout=subprocess.DEVNULL)
         try:
             process.wait(timeout=longest * rng.uniform(0.5, 1.0))
             if i == 0:
@@ -197,7 +196,7 @@ def kill_and_resume(tmp_path: Path, kills: int, seed: int) -> None:
             break
     done = (killed / "checkpoints" / "3200").exists()
     if not done:
-        subprocess.run(train_command(killed, *flags, *resume), check=True, capture_output=True, timeout=300)
+        subprocess.run(train_command(killed, *SMALL, *resume), check=True, capture_output=True, timeout=300)
     assert_same_run(straight, killed)
 
 
@@ -225,7 +224,7 @@ def test_signal_saves_and_exits_cleanly(tmp_path, number):
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0 and "continue with: python train.py --resume" in output
     rows = metrics.read_text().count("\n") - 1
-    assert [path.name for path in (run / "checkpoints").iterdir()] == [str(400 * rows)]
+    assert [path.name for path in (run / "checkpoints").iterdir()] == [str(200 * rows)]
 
 
 def test_checkpoint_that_cannot_be_written_ends_the_run_at_once(tmp_path):

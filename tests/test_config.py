@@ -137,6 +137,32 @@ def test_schedule_of_thousands_of_envs():
     assert plan.updates_per_iteration * config.batch_size / plan.steps_per_iteration == 64
 
 
+def test_many_envs_alone_choose_their_schedule():
+    """`--num_envs 2048` is the accelerator's schedule; a schedule of one's own, few envs or --preset paper are not."""
+    dog = ["--env", "dog", "--num_envs"]
+    chosen = parse([*dog, "2048"])
+    assert chosen == c.preset("dog", "accelerator").replace(preset="auto", out=chosen.out)
+    assert chosen.agent.cib_dim == 512
+    small = parse([*dog, "256", "--hidden", "64"])
+    assert (small.cohorts, small.batch_size, small.utd, small.hidden) == (8, 512, 1 / 8, 64)
+    paper = (1, 256, 0.5)
+    for flags in (["255"], ["2048", "--preset", "paper"]):
+        got = parse([*dog, *flags])
+        assert (got.cohorts, got.batch_size, got.utd) == paper
+    assert (parse([*dog, "2048", "--utd=0.1"]).batch_size, parse([*dog, "2048", "--cohorts", "4"]).utd) == paper[1:]
+    assert parse([*dog, "260"]).cohorts == 4  # which divides 260
+
+
+def test_a_start_says_what_the_schedule_means():
+    dog = schedule.derive(many := parse(["--env", "dog", "--num_envs", "2048"]), 200)
+    lines = schedule.remarks(many, dog, 10_000_000)
+    assert "--preset paper keeps" in lines[0] and "at least" in lines[1] and "days; --preset small" in lines[1]
+    paper = parse(["--env", "dog", "--num_envs", "2048", "--preset", "paper"])
+    assert "on one policy" in schedule.remarks(paper, schedule.derive(paper, 200), 10_000_000)[0]
+    small = parse(["--preset", "small"])
+    assert schedule.remarks(small, schedule.derive(small, 200), 100_000) == []
+
+
 def test_what_belongs_to_a_start_is_not_stored():
     config = parse(["--num_devices", "2", "--coordinator", "a:1", "--num_processes", "2", "--process_id", "0"])
     stored = without_start(config)

@@ -75,13 +75,15 @@ def test_summary_names_everything_and_alignment_is_a_cosine(kind):
     z = np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], np.float32)
     wanted = np.asarray(skills.target(z))
     gone = np.stack([wanted[0], wanted[1][::-1] * [1, -1], -wanted[2]])
-    latents = np.stack([0 * gone, 5 * gone, 2 * gone], 1)
+    latents = np.stack([0 * gone, 5 * gone, 2 * gone], 1)  # half way they turn round
     positions = np.cumsum(np.ones((3, 3, 2)), 1)
     valid = np.array([True, True, False])
     found = evaluate.summary(env, agent, evaluate.Episodes({"position": positions}, latents, z, valid))
     across = wanted[1] @ gone[1] / (np.linalg.norm(wanted[1]) * np.linalg.norm(gone[1]))
     assert found["alignment"] == pytest.approx((1 + across - 1) / 3, abs=1e-6)
-    assert list(found) == ["coverage", "mean_distance", "directness", "alignment", "failed_evaluations"]
+    assert found["late_alignment"] == pytest.approx(-found["alignment"], abs=1e-6)
+    others = ["mean_distance", "directness", "alignment", "late_alignment", "failed_evaluations"]
+    assert list(found) == ["coverage", *others]
     assert found["failed_evaluations"] == 1 and found["directness"] == pytest.approx(1)
     without = evaluate.summary(env, agent, evaluate.Episodes({"position": positions}, None, z, valid))
     assert "alignment" not in without

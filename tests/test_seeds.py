@@ -62,7 +62,8 @@ def test_two_axes_of_copies_step_like_one():
 
 
 def test_each_seed_has_its_folder_and_resumes(tmp_path):
-    config = tiny(num_seeds=2, seed=5, out=str(tmp_path / "run"), total_steps=160, checkpoint_every=80, eval_every=80)
+    times = {"total_steps": 160, "checkpoint_every": 80, "eval_every": 80}
+    config = tiny(algo="metra", num_seeds=2, seed=5, out=str(tmp_path / "run"), **times)
     train(config, Walk())
     straight = [(tmp_path / "run" / f"seed_{seed}" / "metrics.csv").read_text() for seed in (5, 6)]
     assert straight[0] != straight[1]

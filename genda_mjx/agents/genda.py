@@ -32,6 +32,9 @@ class Options(rep.ConstraintOptions):
     relabel: Literal["mix", "roll", "c", "tau", "random"] = "mix"  # skills that the policy learns from
     mix_ratio: float = 0.5  # share of c-step labels among the mixed ones, the rest are whole-episode labels
     keep_threshold: float = 0.4  # a rollout skill is kept where the gate's probability is below this
+    keep_floor: float = (
+        0.0  # beyond the paper: this share, drawn at random, keeps its rollout skill whatever the gate says
+    )
     gate_learning_rate: float = 1e-2  # Adam, gate classifier
     gate_planes: int = 8  # random hyperplanes that hash a skill
     no_cib: bool = False  # ablation: the actor sees the raw observation
@@ -42,7 +45,7 @@ class Options(rep.ConstraintOptions):
         super().check()
         check_positive(self, "gate_learning_rate", "gate_planes", "cib_dim")
         check_not_negative(self, "beta", "kl_weight")
-        check_shares(self, "mix_ratio", "keep_threshold")
+        check_shares(self, "mix_ratio", "keep_threshold", "keep_floor")
 
 
 MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses share no parameter and see the old phi
@@ -85,6 +88,9 @@ def make(config: Config, spec: Spec) -> Agent:
             return z_tau, z_mix, jnp.zeros(())
         logit = net.gate(state.params["gate"])[relabel.skill_code(batch.z_roll, state.buffers["planes"])]
         keep = relabel.keep_rollout(logit, options.keep_threshold)
+        if options.keep_floor > 0:
+            chance = devices.own_rows(lambda rows: jax.random.uniform(key, (rows,)), size)
+            keep = keep | (chance < options.keep_floor)
         return z_tau, jnp.where(keep[:, None], batch.z_roll, z_mix), keep.mean()
 
     def model_loss(

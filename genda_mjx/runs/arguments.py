@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from genda_mjx import agents
-from genda_mjx.config import Config, UserError, preset
+from genda_mjx.config import SCHEDULE_FLAGS, Config, UserError, preset
 from genda_mjx.runs.folder import read_config, run_folder
 
 
@@ -26,9 +26,15 @@ def parse(arguments: list[str] | None = None) -> Config:
         base = read_config(stored.parent)
         refuse_others(base.algo, unknown)
     else:
-        base = preset(first.env, first.preset, first.algo, first.pixels, **dataclasses.asdict(first.agent))
+        many = first.num_envs if names(flags).isdisjoint(SCHEDULE_FLAGS) else None
+        base = preset(first.env, first.preset, first.algo, many, pixels=first.pixels, **dataclasses.asdict(first.agent))
     config, _ = _parse_over(base, given)
     return dataclasses.replace(config, out=str(run_folder(first)))
+
+
+def names(flags: list[str]) -> set[str]:
+    """The options that a command line gives."""
+    return {word.removeprefix("--").split("=")[0].replace("-", "_") for word in flags if word.startswith("--")}
 
 
 def refuse_others(algo: str, unknown: list[str]) -> None:
