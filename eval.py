@@ -18,6 +18,7 @@ from genda_mjx.runs.evaluate import evaluate
 from genda_mjx.runs.stored import read_run
 from genda_mjx.runs.task import run_task
 from genda_mjx.runs.task_files import TaskOptions
+from genda_mjx.runs.video import VideoOptions, show
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,6 +36,9 @@ class Options:
     floor: Literal["paper", "unicolor", "gradation"] | None = None  # colours of the floor, for a run with --pixels
     offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
     offsets: tuple[float, ...] = ()  # distances in metres: the same in eight directions each, as a table
+
+    # Pictures
+    film: Annotated[VideoOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=VideoOptions)
 
     # Downstream task
     goal: Annotated[TaskOptions, tyro.conf.OmitArgPrefixes] = dataclasses.field(default_factory=TaskOptions)
@@ -64,7 +68,9 @@ def parse(arguments: list[str] | None = None) -> Options:
 def main() -> None:
     options = parse()
     folder, step, cache = options.ckpt, options.step, options.compile_cache
-    if options.goal.task is None:
+    if options.film.video:
+        result = show(folder, step, options.film, cache)
+    elif options.goal.task is None:
         seen = {"compile_cache": cache, "floor": options.floor}
         result = evaluate(folder, step, options.episodes, options.seed, options.offset, options.offsets, **seen)
     else:

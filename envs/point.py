@@ -57,7 +57,7 @@ class Point(Body):
 def _add_view(spec: mujoco.MjSpec, body: mujoco.MjsBody) -> None:
     """A camera, light and a sky as dm_control's bodies have them."""
     tracking = mujoco.mjtCamLight.mjCAMLIGHT_TRACKCOM
-    body.add_camera(name="above", mode=tracking, pos=[0, -2, 2], xyaxes=[1, 0, 0, 0, 1, 1])
+    body.add_camera(name="above", mode=tracking, pos=[0, -4, 2], xyaxes=[1, 0, 0, 0, 1, 2])
     lamp = body.add_light(mode=tracking, pos=[0, 0, 4], dir=[0, 0, -1], cutoff=45, exponent=10)
     lamp.diffuse, lamp.specular = [0.7] * 3, [0.3] * 3
     head = spec.visual.headlight

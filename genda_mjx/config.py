@@ -89,6 +89,7 @@ class Config:
     keep_every: int = 0  # also keep every checkpoint at a multiple of this many steps; 0 keeps none
     wandb: Literal["off", "offline", "online"] = "off"  # Weights & Biases; a missing login falls back to offline
     tensorboard: bool = False  # also write TensorBoard events into the run folder
+    log_video: bool = False  # at evaluations also make a video of some skills, for Weights & Biases
     compile_cache: str = ".cache/jax"  # folder of compiled programs, kept between runs; empty turns it off
 
     # The agent's own; other agents have others: python train.py --algo NAME --help
@@ -209,6 +210,7 @@ PIXELS_ACCELERATOR: dict[str, Any] = many_envs(512) | PICTURES_KEPT
 RESUMABLE = frozenset(
     {
         *("out", "resume", "total_steps", "checkpoint_every", "keep_last", "keep_every", "wandb", "tensorboard"),
+        "log_video",
         *("compile_cache", "iterations_per_dispatch", "eval_every", "num_devices", "coordinator", "num_processes"),
         *("process_id", "compile_for"),
     }
@@ -225,8 +227,8 @@ def preset(
 ) -> Config:
     """The defaults of a body and an agent under a preset; an unknown body gets the general ones (making it reports).
 
-    num_envs: where it was given without a schedule, for "auto". pixels: the agent sees pictures. chosen: options of the agent that decide about its
-    other defaults.
+    num_envs: where it was given without a schedule, for "auto". pixels: the agent sees pictures. chosen: options of the
+    agent that decide about its other defaults.
     """
     start = Config().replace(algo=algo, **chosen)
     values = ENV_PRESETS.get(env, {}) | start.agent.defaults()

@@ -15,8 +15,8 @@
 """
 
 from envs.render.bodies import camera_of, poses, scene_of
-from envs.render.draw import draw
+from envs.render.draw import draw, silhouette
 from envs.render.scene import Scene, make_scene
 from envs.render.shading import FLOORS
 
-__all__ = ["FLOORS", "Scene", "camera_of", "draw", "make_scene", "poses", "scene_of"]
+__all__ = ["FLOORS", "Scene", "camera_of", "draw", "make_scene", "poses", "scene_of", "silhouette"]

@@ -1,5 +1,8 @@
 """A picture from poses: rays once for every copy, light for what each ray meets first."""
 
+import dataclasses
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,24 +14,24 @@ from envs.render.scene import Scene
 from envs.render.shading import Lamp
 
 Array = jax.Array
-PART = 8  # copies that a CPU draws at a time: their arrays stay in its cache
-CLEAR = 1e-3  # m, by which a shadow's cause must be nearer to the lamp than the point it falls on
+PART = 24_000  # rays that a CPU follows at a time: their arrays stay in its cache
+CLEAR = 1e-3  # share of its way by which light must be stopped before a point for the point to lie in shadow
 
 
 def draw(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
     """uint8 [H, W, 3] of one copy: positions [nbody, 3] and rotations [nbody, 3, 3] of bodies, centre of mass [3].
 
-    Under `vmap`, once or more, all copies are drawn by one program: on a CPU, PART of them at a time.
+    Under `vmap`, once or more, all copies are drawn by one program: on a CPU, a few of them at a time.
     """
     return _of_one_copy(lambda *poses: _pictures(scene, *poses))(xpos, xmat, com)
 
 
-def _of_one_copy(pictures):
+def _of_one_copy(pictures: Callable) -> Callable:
     """Makes a function of n copies (first axis) one of a single copy, to which vmap hands all at once."""
 
     @custom_batching.custom_vmap
     def many(*poses):
-        return _in_parts_on_a_cpu(pictures, *poses)
+        return pictures(*poses)
 
     @many.def_vmap
     def more(size, batched, *poses):
@@ -39,83 +42,143 @@ def _of_one_copy(pictures):
     return lambda *poses: many(*(p[None] for p in poses))[0]
 
 
-def _in_parts_on_a_cpu(pictures, *poses):
-    """pictures(*poses) of n copies, PART after PART where that is faster. The platform is known at lowering only."""
-    count = len(poses[0])
-    if count <= PART:
-        return pictures(*poses)
-
-    def parts(*poses):
-        return jax.lax.map(lambda one: pictures(*(p[None] for p in one))[0], poses, batch_size=PART)
-
-    return jax.lax.platform_dependent(*poses, cpu=parts, default=pictures)
-
-
 def _pictures(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
-    """uint8 [n, H, W, 3]."""
-    xpos, xmat, com = (x.astype(jnp.float32) for x in (xpos, xmat, com))
-    kinds = _shapes(scene, xpos - com[:, None], xmat)
-    ground, depth_floor = _floor(scene, com, xpos)
+    """uint8 [n, H, W, 3] of n copies."""
+    poses = tuple(x.astype(jnp.float32) for x in (xpos, xmat, com))
     rows, columns = scene.window
-    inside = scene.rays[:, rows, columns].reshape(3, 1, -1)
-    depth, index = rays.nearest(kinds, tuple(inside), len(com))
-    lit = _lit(scene, kinds, depth, index, tuple(inside), xpos - com[:, None])
-    shape = (len(com), rows.stop - rows.start, columns.stop - columns.start)
-    front = (depth < depth_floor[:, rows, columns].reshape(depth.shape)) & (depth < FAR / 2)
-    channels = []
-    for below, above in zip(ground, lit, strict=True):
-        merged = jnp.where(front, above, below[:, rows, columns].reshape(depth.shape))
-        channels.append(below.at[:, rows, columns].set(merged.reshape(shape)))
-    picture = jnp.stack(channels, -1)
-    if scene.subsamples > 1:
-        k, (height, width) = scene.subsamples, scene.size
-        picture = picture.reshape(-1, height, k, width, k, 3).mean((2, 4))
-    return jnp.round(jnp.clip(picture, 0, 1) * 255).astype(jnp.uint8)
+    at_once = max(1, round(PART / ((rows.stop - rows.start) * (columns.stop - columns.start) or 1)))
+
+    def packed(*poses: Array) -> Array:
+        return _packed(scene, *poses)
+
+    def parts(*poses: Array) -> Array:
+        return jax.lax.map(lambda one: packed(*(p[None] for p in one))[0], poses, batch_size=at_once)
+
+    # The platform is known when the program is lowered, not when it is traced.
+    packed = jax.lax.platform_dependent(*poses, cpu=parts, default=packed) if len(com) > at_once else packed(*poses)
+    channels = jnp.stack([(packed >> shift) & 255 for shift in (16, 8, 0)], -1)
+    if scene.subsamples == 1:
+        return channels.astype(jnp.uint8)
+    k, (height, width) = scene.subsamples, scene.size
+    total = channels.reshape(-1, height, k, width, k, 3).sum((2, 4))
+    return ((total + k * k // 2) // (k * k)).astype(jnp.uint8)
 
 
-def _shapes(scene: Scene, pos: Array, mat: Array) -> dict[str, Shapes]:
-    """Shapes of each kind in camera axes, from body positions relative to the centre of mass."""
-    kinds, turn = {}, scene.camera.turn.astype(np.float32)
+def _packed(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
+    """Pictures [n, h, w] of n copies, one ray a pixel, with red, green and blue in one int32.
+
+    XLA computes what several arrays share once for each of them; in one array it is computed once.
+    """
+    pos = xpos - com[:, None]
+    view = View(scene, _shapes(scene, pos, xmat), [_lamp_at(scene, lamp, pos) for lamp in scene.lamps])
+    ground, floor_depth = _floor(view, com)
+    rows, columns = scene.window
+    d = tuple(scene.rays[:, rows, columns].reshape(3, 1, -1))
+    depth, index = rays.nearest(view.kinds, d, len(com))
+    body = _pack(_lit(view, depth, index, d))
+    front = (depth < floor_depth[:, rows, columns].reshape(depth.shape)) & (depth < FAR / 2)
+    below = ground[:, rows, columns]
+    return ground.at[:, rows, columns].set(jnp.where(front.reshape(below.shape), body.reshape(below.shape), below))
+
+
+def silhouette(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
+    """bool [h, w]: where a ray of one copy meets a shape before the floor."""
+    pos = xpos - com
+    view = View(scene, _shapes(scene, pos[None], xmat[None]), [])
+    d = scene.rays.reshape(3, 1, -1)
+    depth, _ = rays.nearest(view.kinds, tuple(d), 1)
+    height = com[2] + scene.camera.offset[2] - scene.floor.height
+    down = -np.einsum("j,jkp->kp", scene.camera.turn[2].astype(np.float32), d)
+    floor_depth = jnp.where((down > 0) & (height > 0), height / np.maximum(down, 1e-6), FAR)
+    return (depth < jnp.minimum(floor_depth, FAR / 2)).reshape(scene.rays.shape[1:])
+
+
+def _pack(color: tuple) -> Array:
+    red, green, blue = (jnp.round(jnp.clip(c, 0, 1) * 255).astype(jnp.int32) for c in color)
+    return (red << 16) | (green << 8) | blue
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """A scene as an eye sees it, n copies of it: the eye is the origin, axes are the camera's."""
+
+    scene: Scene
+    shapes: Shapes  # of all kinds in order, [S, n]
+    lamps: list[tuple]  # positions of the scene's lamps, components [n or 1, 1]
+
+    @property
+    def kinds(self) -> dict[str, Shapes]:
+        """The shapes of each kind."""
+        rows = self.scene.rows
+        return {kind: {name: c[rows[kind]] for name, c in self.shapes.items()} for kind in rows}
+
+    def moved(self, by: tuple) -> "View":
+        """The same with everything moved by a vector of components [n, 1]."""
+        shapes = self.shapes | {c: self.shapes[c] + b[:, 0] for c, b in zip("xyz", by, strict=True)}
+        return View(self.scene, shapes, [tuple(a + b for a, b in zip(at, by, strict=True)) for at in self.lamps])
+
+
+def _shapes(scene: Scene, pos: Array, mat: Array) -> Shapes:
+    """All shapes in camera axes, from positions [n, nb, 3] relative to the centre of mass and rotations of bodies."""
+    turn, offset, copies = scene.camera.turn.astype(np.float32), scene.camera.offset.astype(np.float32), len(pos)
+    body = scene.joined("body")
     with jax.default_matmul_precision("highest"):
-        for name, part in scene.parts.items():
-            frame = jnp.einsum("ji,nsjk->nsik", turn, mat[:, part.body])
-            centre = pos[:, part.body] - scene.camera.offset.astype(np.float32)
-            centre = jnp.einsum("ji,nsj->nsi", turn, centre) + jnp.einsum("nsij,sj->nsi", frame, part.pos)
-            axes = jnp.einsum("nsij,sjk->snik", frame, part.turn)
-            found = {c: centre[..., i].T for i, c in enumerate("xyz")}
-            found |= {c + a: axes[..., i, j] for i, c in enumerate("xyz") for j, a in enumerate("xyz")}
-            found |= {c: jnp.broadcast_to(part.size[:, i, None], axes.shape[:2]) for i, c in enumerate("abc")}
-            kinds[name] = found
-    return kinds
+        frame = jnp.einsum("ji,nbjk->nbik", turn, mat)[:, body]
+        centre = jnp.einsum("ji,nbj->nbi", turn, pos - offset)[:, body]
+    centre = centre + (frame * scene.joined("pos")[:, None]).sum(-1)
+    axes = (frame[..., None] * scene.joined("turn")[:, None]).sum(-2)
+    found = {c: centre[..., i].T for i, c in enumerate("xyz")}
+    found |= {c + a: axes[..., i, j].T for i, c in enumerate("xyz") for j, a in enumerate("xyz")}
+    size = scene.joined("size")
+    return found | {c: jnp.broadcast_to(size[:, i, None], (len(body), copies)) for i, c in enumerate("abc")}
 
 
-def _lamp_in_camera(scene: Scene, lamp: Lamp, pos: Array) -> tuple[list[Array], np.ndarray]:
-    """Position of a lamp [n or 1, 1] and its axis, camera axes."""
+def _lamp_at(scene: Scene, lamp: Lamp, pos: Array) -> tuple:
+    """Position of a lamp, components [n or 1, 1], camera axes."""
     turn = scene.camera.turn
-    offset = (turn.T @ (lamp.offset - scene.camera.offset)).astype(np.float32)
-    at = np.broadcast_to(offset, (1, 3))
+    at = (turn.T @ (lamp.offset - scene.camera.offset)).astype(np.float32)[None]
     if lamp.body is not None:
         at = at + jnp.einsum("ji,nj->ni", turn.astype(np.float32), pos[:, lamp.body], precision="highest")
-    return [at[:, i, None] for i in range(3)], (turn.T @ lamp.direction).astype(np.float32)
+    return tuple(at[:, i, None] for i in range(3))
 
 
-def _lit(scene: Scene, kinds: dict[str, Shapes], depth: Array, index: Array, d: tuple, pos: Array) -> tuple:
-    """Red, green, blue [n, P] of the shapes that the rays meet."""
-    table = jnp.concatenate([jnp.stack(list(shapes.values()), -1) for shapes in kinds.values()])  # [S, n, 15]
-    names = list(next(iter(kinds.values())))
-    found = jnp.take_along_axis(jnp.moveaxis(table, 1, 0), index[..., None], 1)
-    one = {name: found[..., i] for i, name in enumerate(names)}
-    surfaces = np.concatenate([part.surface for part in scene.parts.values()])
-    red, green, blue, specular, shininess = jnp.moveaxis(jnp.asarray(surfaces)[index], -1, 0)
-    point = tuple(depth * c for c in d)
-    normal = _normal(scene, one, point, index)
-    view = shading.normalized(tuple(-c for c in d))
-    diffuse, shine = shading.head_light(scene.head, normal, view, shininess)
-    for lamp in scene.lamps:
-        at, axis = _lamp_in_camera(scene, lamp, pos)
+def _light(view: View, point: tuple, normal: tuple, to_eye: np.ndarray, textured: bool = False) -> tuple[Array, Array]:
+    """Strengths of diffuse and specular light at points [n, P] with unit normals; to_eye [3, 1, P] is constant.
+
+    OpenGL cuts the light of each pass at 1 before a texture colours it; without one the colour itself is cut.
+    """
+    diffuse, shine = shading.head_light(view.scene.head, normal, to_eye)
+    diffuse = jnp.minimum(diffuse, 1) if textured else diffuse
+    for lamp, at in zip(view.scene.lamps, view.lamps, strict=True):
+        axis = (view.scene.camera.turn.T @ lamp.direction).astype(np.float32)
         to_lamp = tuple(a - p for a, p in zip(at, point, strict=True))
-        more, more_shine = shading.spot_light(lamp, to_lamp, axis, normal, view, shininess)
+        more, more_shine = shading.spot_light(lamp, to_lamp, axis, normal, to_eye)
+        if view.scene.shadow:
+            dark = _in_shadow(view, at, to_lamp)
+            more, more_shine = jnp.where(dark, 0, more), jnp.where(dark, 0, more_shine)
         diffuse, shine = diffuse + more, shine + more_shine
+    return diffuse, shine
+
+
+def _in_shadow(view: View, at: tuple, to_lamp: tuple) -> Array:
+    """Where [n, P] a shape stands between the lamp and a point: rays from the lamp, which reach the point at t = 1."""
+    copies = len(to_lamp[0])
+    from_lamp = view.moved(tuple(jnp.broadcast_to(-a, (copies, 1)) for a in at))
+    depth, _ = rays.nearest(from_lamp.kinds, tuple(-c for c in to_lamp), copies)
+    return depth < 1 - CLEAR
+
+
+def _lit(view: View, depth: Array, index: Array, d: tuple) -> tuple:
+    """Red, green, blue [n, P] of the shapes that the rays meet."""
+    moving = [name for name in view.shapes if name not in "abc"]
+    table = jnp.stack([view.shapes[name].T for name in moving], -1)  # [n, S, 12]
+    one = dict(zip(moving, jnp.moveaxis(jnp.take_along_axis(table, index[..., None], 1), -1, 0), strict=True))
+    fixed = np.concatenate([view.scene.joined("size"), view.scene.joined("surface")], -1)
+    a, b, c, red, green, blue, specular = jnp.moveaxis(jnp.asarray(fixed)[index], -1, 0)
+    one |= {"a": a, "b": b, "c": c}
+    point = tuple(depth * c for c in d)
+    normal = _normal(view.scene, one, point, index)
+    diffuse, shine = _light(view, point, normal, -shading.unit(np.stack(d)))
     return tuple(c * diffuse + specular * shine for c in (red, green, blue))
 
 
@@ -124,11 +187,9 @@ def _normal(scene: Scene, one: Shapes, point: tuple, index: Array) -> tuple:
     away = tuple(p - one[c] for p, c in zip(point, "xyz", strict=True))
     axes = [rays.axis(one, name) for name in "xyz"]
     local = [a[0] * away[0] + a[1] * away[1] + a[2] * away[2] for a in axes]
-    sizes = [len(part.body) for part in scene.parts.values()]
-    first = dict(zip(scene.parts, np.cumsum([0, *sizes]), strict=False))
 
     def is_kind(kind: str) -> Array:
-        return (index >= first[kind]) & (index < first[kind] + len(scene.parts[kind].body))
+        return (index >= scene.rows[kind].start) & (index < scene.rows[kind].stop)
 
     out = list(local)
     long = [is_kind(kind) for kind in ("capsule", "cylinder") if kind in scene.parts]
@@ -150,25 +211,34 @@ def _normal(scene: Scene, one: Shapes, point: tuple, index: Array) -> tuple:
     return shading.normalized(turned)
 
 
-def _floor(scene: Scene, com: Array, xpos: Array) -> tuple[tuple, Array]:
-    """Red, green, blue [n, h, w] of floor and sky, and the floor's depth, FAR where there is none."""
-    turn, floor = scene.camera.turn.astype(np.float32), scene.floor
-    world = np.einsum("ij,jhw->ihw", turn, scene.rays)
-    eye = com + scene.camera.offset.astype(np.float32)
-    eye = [eye[:, i, None, None] for i in range(3)]
+def _floor(view: View, com: Array) -> tuple[Array, Array]:
+    """Packed colours [n, h, w] of floor and sky, and the floor's depth, FAR where there is none."""
+    scene, floor = view.scene, view.scene.floor
+    turn, d = scene.camera.turn.astype(np.float32), scene.rays.reshape(3, 1, -1)
+    world = np.einsum("ij,jkp->ikp", turn, d)
+    eye = (com + scene.camera.offset.astype(np.float32)).T[..., None]  # [3, n, 1]
     above = eye[2] - floor.height
     depth = above / np.maximum(-world[2], 1e-6)
     x, y = eye[0] + depth * world[0], eye[1] + depth * world[1]
-    seen = (world[2] < 0) & (above > 0) & (jnp.abs(x) < floor.size) & (jnp.abs(y) < floor.size)
+    seen = (world[2] < 0) & (above > 0) & (jnp.abs(x) < floor.edge) & (jnp.abs(y) < floor.edge)
     normal = tuple(turn[2])
-    view = tuple(-scene.rays / np.linalg.norm(scene.rays, axis=0))
-    diffuse, shine = shading.head_light(scene.head, tuple(np.float32(n) for n in normal), view, floor.shininess)
-    point = tuple(depth * c for c in scene.rays)
-    for lamp in scene.lamps:
-        at, axis = _lamp_in_camera(scene, lamp, xpos - com[:, None])
-        to_lamp = tuple(a[..., None] - p for a, p in zip(at, point, strict=True))
-        more, more_shine = shading.spot_light(lamp, to_lamp, axis, normal, view, floor.shininess)
-        diffuse, shine = diffuse + more, shine + more_shine
-    colors = floor.color(x, y, floor.size)
-    lit = (jnp.where(seen, c * (diffuse + floor.specular * shine), s) for c, s in zip(colors, scene.sky, strict=True))
-    return tuple(lit), jnp.where(seen, depth, FAR)
+    diffuse, shine = _light(view, tuple(depth * c for c in d), normal, -shading.unit(d), textured=True)
+    light = diffuse + floor.specular * shine  # the texture colours both
+    colors = [c * light for c in floor.color(x, y, floor.size)]
+    if scene.mirror:
+        shown = _mirrored(view, above, depth, d)
+        colors = [c + floor.reflectance * m for c, m in zip(colors, shown, strict=True)]
+    sky = scene.sky.reshape(3, 1, -1)
+    packed = _pack(tuple(jnp.where(seen, c, s) for c, s in zip(colors, sky, strict=True)))
+    full = (len(com), *scene.rays.shape[1:])
+    return packed.reshape(full), jnp.where(seen, depth, FAR).reshape(full)
+
+
+def _mirrored(view: View, above: Array, floor_depth: Array, d: np.ndarray) -> list[Array]:
+    """Red, green, blue [n, P] of what the floor reflects: seen by an eye as far below the floor, along flipped rays."""
+    normal = view.scene.camera.turn[2].astype(np.float32)
+    below = view.moved(tuple(2 * above * n for n in normal))
+    flipped = d - 2 * np.einsum("i,ikp->kp", normal, d) * normal[:, None, None]
+    depth, index = rays.nearest(below.kinds, tuple(flipped), len(above))
+    hit = (depth > floor_depth) & (depth < FAR / 2)
+    return [jnp.where(hit, c, 0) for c in _lit(below, depth, index, tuple(flipped))]

@@ -59,7 +59,7 @@ def _around_axis(shape: Shapes, d: Rays, dd: Array) -> tuple[Array, Array, Array
 
 def capsule(shape: Shapes, d: Rays, dd: Array) -> Array:
     """The tube, or where the ray enters the tube beyond an end, the ball at that end."""
-    at, w, half = _centre(shape), axis(shape, "z"), shape["c"]
+    at, half = _centre(shape), shape["c"]
     tube, height, dw, cw = _around_axis(shape, d, dd)
     end = jnp.where(height > 0, half, -half)
     ball_c = _dot(at, at) - shape["a"] ** 2 + end * (2 * cw + end)

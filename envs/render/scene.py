@@ -32,7 +32,7 @@ class Part:
     pos: np.ndarray  # [S, 3] m, in the body's frame
     turn: np.ndarray  # [S, 3, 3]
     size: np.ndarray  # [S, 3] half sizes, as `envs.render.rays` names them a, b, c
-    surface: np.ndarray  # [S, 5] red, green, blue, specular, shininess
+    surface: np.ndarray  # [S, 4] red, green, blue, specular strength
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,8 +53,14 @@ class Scene:
     floor: Floor
 
     @property
-    def shapes(self) -> int:
-        return sum(len(part.body) for part in self.parts.values())
+    def rows(self) -> dict[str, slice]:
+        """The rows of each kind among all shapes."""
+        ends = np.cumsum([0, *(len(part.body) for part in self.parts.values())])
+        return {kind: slice(int(ends[i]), int(ends[i + 1])) for i, kind in enumerate(self.parts)}
+
+    def joined(self, field: str) -> np.ndarray:
+        """A field of `Part` for all shapes, in the order of their kinds."""
+        return np.concatenate([getattr(part, field) for part in self.parts.values()])
 
 
 def make_scene(
@@ -96,12 +102,18 @@ def make_scene(
         mirror=mirror,
         camera=view,
         rays=rays.astype(np.float32),
-        sky=shading.sky(model, view.turn, rays).astype(np.float32),
+        sky=shading.sky(model, view, fine).astype(np.float32),
         window=everywhere if walls else cameras.window(view, fine, reach),
         parts=_parts(model, geoms, walls, floor_height),
         head=shading.head_lamp(model),
         lamps=shading.lamps(model),
-        floor=Floor(shading.floor_named(floor), floor_size, floor_height, *shading.floor_material(model)),
+        floor=Floor(
+            shading.floor_named(floor),
+            floor_size,
+            np.inf if floor in shading.ENDLESS else floor_size,
+            floor_height,
+            *shading.floor_material(model),
+        ),
     )
 
 
@@ -114,7 +126,7 @@ def _parts(model: mujoco.MjModel, geoms: np.ndarray, walls: Sequence, ground: fl
             pos=model.geom_pos[rows].astype(np.float32),
             turn=_turns(model.geom_quat[rows]),
             size=_half_sizes(kind, model.geom_size[rows]),
-            surface=np.array([shading.surface(model, g) for g in rows], np.float32).reshape(-1, 5),
+            surface=np.array([shading.surface(model, g) for g in rows], np.float32).reshape(-1, 4),
         )
         if name == "box" and walls:
             part = _joined(part, _wall_boxes(walls, ground))
@@ -147,7 +159,7 @@ def _wall_boxes(walls: Sequence, ground: float) -> Part:
         pos=np.stack([x + width / 2, y + height / 2, ground + half], -1),
         turn=np.broadcast_to(np.eye(3, dtype=np.float32), (len(x), 3, 3)),
         size=np.stack([width / 2, height / 2, half], -1),
-        surface=np.broadcast_to(np.float32([*WALL_COLOR, 0, 1]), (len(x), 5)),
+        surface=np.broadcast_to(np.float32([*WALL_COLOR, 0]), (len(x), 4)),
     )
 
 

@@ -3,9 +3,11 @@
 Floors (x, y in metres, s half the side of the drawn floor; colours from 0 to 1):
     paper      the paper's texture: red (s - y) / 2s, green (x + s) / 2s, blue 128/255
     unicolor   the mean of `paper` everywhere: (0.5, 0.5, 0.5)
-    gradation  the same two ramps in other channels and the other way: red 128/255, green (y + s) / 2s, blue (s - x) / 2s
-The last two are the background shift of the paper's table; its own colours are not published. Beyond s there is no
-floor, as in MuJoCo, and the sky shows.
+    gradation  two ramps in other channels, turned round: red 128/255, green (y + s) / 2s, blue (s - x) / 2s
+    grid       squares of s / 15 in dm_control's two blues, (0.1, 0.2, 0.3) and (0.2, 0.3, 0.4): for people, who see by
+               it how fast a body moves
+unicolor and gradation are the background shift of the paper's table; its own colours are not published. Beyond s there
+is no floor, as in MuJoCo, and the sky shows; the grid is endless.
 """
 
 import dataclasses
@@ -16,10 +18,13 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
+from envs.render.camera import Camera, pixel_rays
+
 Array = jax.Array
 Color = tuple[Array, Array, Array]
 HALF_GREY = 128 / 255
-SHININESS = 128  # OpenGL's exponent of a material whose shininess is 1 in MuJoCo
+SKY_RAYS = 512  # across the picture: about the resolution of a skybox
+SHININESS = 64  # OpenGL's exponent for a material whose shininess is 0.5: MuJoCo's default, and that of all bodies here
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,10 +44,10 @@ class Lamp:
 @dataclasses.dataclass(frozen=True, eq=False)
 class Floor:
     color: Callable[[Array, Array, float], Color]  # of x, y (m) and the half side
-    size: float  # m, half side
+    size: float  # m, half side, that colours refer to
+    edge: float  # m, half side of what is drawn
     height: float  # m
     specular: float
-    shininess: float
     reflectance: float
 
 
@@ -59,7 +64,14 @@ def _gradation(x: Array, y: Array, s: float) -> Color:
     return jnp.full_like(x, HALF_GREY), (y + s) / (2 * s), (s - x) / (2 * s)
 
 
-FLOORS = {"paper": _paper, "unicolor": _unicolor, "gradation": _gradation}
+def _grid(x: Array, y: Array, s: float) -> Color:
+    side = s / 15
+    light = 0.1 * ((jnp.floor(x / side) + jnp.floor(y / side)) % 2)
+    return 0.1 + light, 0.2 + light, 0.3 + light
+
+
+FLOORS = {"paper": _paper, "unicolor": _unicolor, "gradation": _gradation, "grid": _grid}
+ENDLESS = ("grid",)
 
 
 def floor_named(name: str) -> Callable[[Array, Array, float], Color]:
@@ -68,23 +80,21 @@ def floor_named(name: str) -> Callable[[Array, Array, float], Color]:
     return FLOORS[name]
 
 
-def floor_material(model: mujoco.MjModel) -> tuple[float, float, float]:
-    """Specular, shininess and reflectance of the model's plane; dm_control's if it has none."""
+def floor_material(model: mujoco.MjModel) -> tuple[float, float]:
+    """Specular strength and reflectance of the model's plane; dm_control's if it has none."""
     planes = np.flatnonzero(model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE)
     material = model.geom_matid[planes[0]] if len(planes) else -1
     if material < 0:
-        return 0.5, 0.5 * SHININESS, 0.2
-    found = model.mat_specular[material], model.mat_shininess[material] * SHININESS, model.mat_reflectance[material]
-    return tuple(map(float, found))
+        return 0.5, 0.2
+    return float(model.mat_specular[material]), float(model.mat_reflectance[material])
 
 
 def surface(model: mujoco.MjModel, geom: int) -> list[float]:
-    """Red, green, blue, specular and shininess of a geom."""
+    """Red, green, blue and specular strength of a geom."""
     material = model.geom_matid[geom]
     if material < 0:
-        return [*model.geom_rgba[geom, :3], 0.5, 0.5 * SHININESS]
-    rgb = model.mat_rgba[material, :3]
-    return [*rgb, model.mat_specular[material], model.mat_shininess[material] * SHININESS]
+        return [*model.geom_rgba[geom, :3], 0.5]
+    return [*model.mat_rgba[material, :3], model.mat_specular[material]]
 
 
 def head_lamp(model: mujoco.MjModel) -> Lamp:
@@ -107,16 +117,19 @@ def lamps(model: mujoco.MjModel) -> tuple[Lamp, ...]:
     return tuple(found)
 
 
-def sky(model: mujoco.MjModel, turn: np.ndarray, rays: np.ndarray) -> np.ndarray:
-    """[3, h, w] colours of the model's skybox along camera rays [3, h, w]; black without one."""
+def sky(model: mujoco.MjModel, camera: Camera, size: tuple[int, int]) -> np.ndarray:
+    """[3, h, w] the model's skybox behind a picture of size (h, w), each pixel the mean of some; black without one."""
     boxes = np.flatnonzero(model.tex_type == mujoco.mjtTexture.mjTEXTURE_SKYBOX)
     if not len(boxes):
-        return np.zeros_like(rays)
+        return np.zeros((3, *size))
     box, width = boxes[0], int(model.tex_width[boxes[0]])
     start = model.tex_adr[box]
     faces = model.tex_data[start : start + 6 * width * width * 3].reshape(6, width, width, 3)
-    right, forward, up = np.einsum("ij,jhw->ihw", turn, rays)
-    return _cube_map(faces, np.stack([right, up, -forward]))
+    fine = max(1, SKY_RAYS // max(size))
+    rays = pixel_rays(camera, (size[0] * fine, size[1] * fine))
+    right, forward, up = np.einsum("ij,jhw->ihw", camera.turn, rays)
+    colors = _cube_map(faces, np.stack([right, up, -forward]))
+    return colors.reshape(3, size[0], fine, size[1], fine).mean((2, 4))
 
 
 def _cube_map(faces: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -138,14 +151,22 @@ def normalized(v: tuple) -> tuple:
     return v[0] * scale, v[1] * scale, v[2] * scale
 
 
-def head_light(lamp: Lamp, normal: tuple, view: tuple, shininess: Array) -> tuple[Array, Array]:
-    """Strength of diffuse (with ambient) and specular light from the camera; normal and view are unit, camera axes."""
+def unit(v: np.ndarray) -> np.ndarray:
+    """Constant vectors [3, ...] at length one."""
+    return v / np.linalg.norm(v, axis=0)
+
+
+def head_light(lamp: Lamp, normal: tuple, view: np.ndarray) -> tuple[Array, Array]:
+    """Strength of diffuse (with ambient) and specular light from the camera.
+
+    normal: of the lit points, unit, camera axes. view: [3, ...] unit vectors from them to the camera.
+    """
     facing = jnp.maximum(normal[2], 0)
-    half = normalized((view[0], view[1], view[2] + 1))
-    return lamp.ambient + lamp.diffuse * facing, lamp.specular * _shine(normal, half, shininess, facing)
+    half = unit(view + np.float32([0, 0, 1]).reshape(3, *[1] * (view.ndim - 1)))
+    return lamp.ambient + lamp.diffuse * facing, lamp.specular * _shine(normal, half, facing)
 
 
-def spot_light(lamp: Lamp, to_lamp: tuple, axis: np.ndarray, normal: tuple, view: tuple, shininess: Array):
+def spot_light(lamp: Lamp, to_lamp: tuple, axis: np.ndarray, normal: tuple, view: np.ndarray) -> tuple[Array, Array]:
     """The same from a spot: to_lamp from the lit point, axis of the spot [3], all in camera axes."""
     light = normalized(to_lamp)
     facing = jnp.maximum(_dot(normal, light), 0)
@@ -153,11 +174,11 @@ def spot_light(lamp: Lamp, to_lamp: tuple, axis: np.ndarray, normal: tuple, view
     inside = along > np.cos(np.radians(lamp.cutoff))
     strength = jnp.where(inside, jnp.maximum(along, 0) ** lamp.exponent, 0)
     half = normalized(tuple(v + o for v, o in zip(view, light, strict=True)))
-    return strength * lamp.diffuse * facing, strength * lamp.specular * _shine(normal, half, shininess, facing)
+    return strength * lamp.diffuse * facing, strength * lamp.specular * _shine(normal, half, facing)
 
 
-def _shine(normal: tuple, half: tuple, shininess: Array, facing: Array) -> Array:
-    return jnp.where(facing > 0, jnp.maximum(_dot(normal, half), 1e-6) ** shininess, 0)
+def _shine(normal: tuple, half: tuple, facing: Array) -> Array:
+    return jnp.where(facing > 0, jnp.maximum(_dot(normal, half), 0) ** SHININESS, 0)
 
 
 def _dot(a: tuple, b: tuple) -> Array:

@@ -15,6 +15,7 @@ class Logger(Protocol):
 
     def log(self, values: dict[str, Any], step: int) -> None: ...
     def image(self, name: str, path: Path, step: int) -> None: ...
+    def video(self, name: str, path: Path, step: int) -> None: ...
     def close(self) -> None: ...
 
 
@@ -27,6 +28,9 @@ class WandbLogger:
 
     def image(self, name: str, path: Path, step: int) -> None:
         self.run.log({name: self.module.Image(str(path))}, step=step)
+
+    def video(self, name: str, path: Path, step: int) -> None:
+        self.run.log({name: self.module.Video(str(path), format=path.suffix[1:])}, step=step)
 
     def close(self) -> None:
         self.run.finish()
@@ -46,6 +50,9 @@ class TensorboardLogger:
         import matplotlib.image
 
         self.writer.add_image(name, matplotlib.image.imread(path)[..., :3], step, dataformats="HWC")
+
+    def video(self, name: str, path: Path, step: int) -> None:
+        """TensorBoard gets none: the file is in the run folder."""
 
     def close(self) -> None:
         self.writer.close()
@@ -106,6 +113,9 @@ class Loggers:
 
     def image(self, name: str, path: Path, step: int) -> None:
         self._tell(lambda logger: logger.image(name, path, step))
+
+    def video(self, name: str, path: Path, step: int) -> None:
+        self._tell(lambda logger: logger.video(name, path, step))
 
     def close(self) -> None:
         self._tell(lambda logger: logger.close())

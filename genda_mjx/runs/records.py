@@ -8,7 +8,7 @@ import numpy as np
 from genda_mjx.build import Built
 from genda_mjx.config import Config
 from genda_mjx.evaluate import Episodes
-from genda_mjx.runs import plots, processes
+from genda_mjx.runs import plots, processes, video
 from genda_mjx.runs.folder import save_episodes, seed_folders
 from genda_mjx.runs.loggers import Loggers
 from genda_mjx.runs.report import MetricsCsv, Progress, number
@@ -47,8 +47,12 @@ class Records:
             save_episodes(folder / "evaluations" / f"{step}.npz", episodes)
             title = f"{built.config.env}, {step:,} steps: {number(measured[env.headline])} {env.unit}"
             pictures = plots.draw_episodes(folder / "plots", str(step), title, built.agent.skills, episodes)
+            prefix = "" if folder == self._run else f"{folder.name}/"
             for name, path in pictures.items():
-                self._loggers.image(name if folder == self._run else f"{folder.name}/{name}", path, step)
+                self._loggers.image(prefix + name, path, step)
+            if built.config.log_video:
+                shown = video.make(env, built.agent.skills, episodes, folder / "plots" / f"skills_{step}")
+                self._loggers.video(f"{prefix}skills", shown["mp4"], step)
 
     def close(self) -> None:
         self._loggers.close()

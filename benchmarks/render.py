@@ -1,0 +1,98 @@
+"""Pictures a CPU-second: `envs.render` against MuJoCo's software renderer and against the physics of the same copies.
+
+    python -m benchmarks.render [--bodies quadruped humanoid] [--copies 8 128]
+
+All in one process, with the same states, 64 x 64 pixels and the same content (no shadow, no reflection); CPU time, as
+other work on the machine then changes little. MuJoCo's renderer needs software OpenGL (Debian: apt install libosmesa6)
+and is left out, with a line that says so, where there is none.
+"""
+
+import os
+
+os.environ.setdefault("MUJOCO_GL", "osmesa")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import argparse
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+import envs
+from envs import render
+
+SECONDS = 4.0  # CPU time of a measurement
+WARM_STEPS = 30  # agent steps of uniform actions before anything is drawn
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """CPU time of one call, the mean over SECONDS after one call that is not counted."""
+    jax.block_until_ready(work())
+    calls, begin = 0, time.process_time()
+    while time.process_time() - begin < SECONDS:
+        jax.block_until_ready(work())
+        calls += 1
+    return (time.process_time() - begin) / calls
+
+
+def measure_ours(env: envs.Body, copies: int) -> tuple[float, float, np.ndarray]:
+    """CPU seconds of one env.step and one picture of all copies, and their coordinates [copies, nq]."""
+    step = jax.jit(jax.vmap(env.step))
+    state = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), copies))
+    actions = jax.random.uniform(jax.random.key(1), (WARM_STEPS, copies, env.action_size), minval=-1)
+    for action in actions:
+        state = step(state, action)
+    scene, qpos = render.scene_of(env), state.pipeline_state.physics.qpos
+    picture = jax.jit(jax.vmap(lambda q: render.draw(scene, *render.poses(env.physics_model, q))))
+    return cpu_seconds(lambda: step(state, actions[0])), cpu_seconds(lambda: picture(qpos)), np.asarray(qpos)
+
+
+def measure_mujoco(env: envs.Body, qpos: np.ndarray) -> float | None:
+    """CPU seconds of one picture by MuJoCo's software renderer, kinematics included; None without OpenGL."""
+    model = env.stock_spec().compile()
+    model.vis.quality.offsamples = 0  # one sample a pixel, as ours
+    data = mujoco.MjData(model)
+    try:
+        renderer = mujoco.Renderer(model, 64, 64)
+    except Exception as error:  # whatever the OpenGL loader raises
+        print(f"no software OpenGL, so MuJoCo's renderer is left out ({error}); apt install libosmesa6")
+        return None
+
+    def picture() -> np.ndarray:
+        for coordinates in qpos[:8]:
+            data.qpos[:] = coordinates
+            mujoco.mj_kinematics(model, data)
+            mujoco.mj_comPos(model, data)
+            mujoco.mj_camlight(model, data)
+            renderer.update_scene(data, env.camera)
+            for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+                renderer.scene.flags[flag] = False
+            renderer.render()
+        return jnp.zeros(())
+
+    found = cpu_seconds(picture) / len(qpos[:8])
+    renderer.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bodies", nargs="+", default=["quadruped", "humanoid"], choices=envs.NAMES)
+    parser.add_argument("--copies", nargs="+", type=int, default=[8, 128])
+    options = parser.parse_args()
+    print("body        copies  env.step/s  pictures/s  picture : step  MuJoCo pictures/s  ours : MuJoCo")
+    for name in options.bodies:
+        env = envs.make(name)
+        for copies in options.copies:
+            step, picture, qpos = measure_ours(env, copies)
+            theirs = measure_mujoco(env, qpos)
+            beside = f"{1 / theirs:17.0f}  {theirs * copies / picture:12.1f}x" if theirs else ""
+            rates = f"{copies / step:10.0f}  {copies / picture:10.0f}  {picture / step:13.2f}x"
+            print(f"{name:10}  {copies:6}  {rates}  {beside}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

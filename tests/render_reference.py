@@ -1,0 +1,150 @@
+"""Pictures by MuJoCo's own renderer of the scenes that `envs.render` draws: the reference of tests/test_render.py.
+
+Needs software OpenGL (Debian: apt install libosmesa6). Writes 20 states, pictures and silhouettes of two bodies to
+tests/data/render, and with a path also all bodies by MuJoCo (above) and by us (below) for docs/pictures.md:
+
+    MUJOCO_GL=osmesa PYTHONPATH=. python tests/render_reference.py [bodies.png]
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import mujoco
+import numpy as np
+from PIL import Image
+
+import envs
+from envs.body import Body
+
+FOLDER = Path(__file__).parent / "data" / "render"
+BODIES = ("quadruped", "humanoid")
+STATES, SIZE = 20, 64
+FLAG = mujoco.mjtRndFlag
+
+
+def states(body: type[Body]) -> np.ndarray:
+    """qpos [STATES, nq], spread evenly over an episode of uniform actions in C MuJoCo, and anywhere on the floor."""
+    model, rng = body.stock_spec().compile(), np.random.default_rng(0)
+    data, found = mujoco.MjData(model), []
+    body.draw_start(model, data, rng)
+    agent_step = round(body.action_repeat * body.control_timestep / model.opt.timestep)
+    for step in range(body.episode_length):
+        if step % (body.episode_length // STATES) == 0:
+            found.append(data.qpos.copy())
+        data.ctrl[:] = rng.uniform(*model.actuator_ctrlrange.T)
+        mujoco.mj_step(model, data, agent_step)
+    found = np.array(found, np.float32)
+    found[:, :2] += rng.uniform(-10, 10, (STATES, 2))
+    return found
+
+
+def stock_model(body: type[Body]) -> mujoco.MjModel:
+    """The stock model on the drawn floor: the paper's texture, as far and as high as our pictures have it."""
+    spec = body.stock_spec()
+    for geom in spec.geoms:
+        shown = geom.type == mujoco.mjtGeom.mjGEOM_PLANE or geom.group in body.drawn_groups
+        if geom.name == "target" or not shown:
+            geom.group = 5
+    planes = [geom for geom in spec.geoms if geom.type == mujoco.mjtGeom.mjGEOM_PLANE]
+    plane = planes[0] if planes else spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=[1, 1, 0.5])
+    plane.size, plane.pos, plane.group = [body.floor_size, body.floor_size, plane.size[2]], [0, 0, body.floor_height], 0
+    texture = spec.add_texture(name="paper", type=mujoco.mjtTexture.mjTEXTURE_2D, width=300, height=300)
+    texture.builtin = mujoco.mjtBuiltin.mjBUILTIN_FLAT
+    material = spec.add_material(name="paper", texrepeat=[1, 1], reflectance=0.2)
+    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "paper"
+    plane.material = "paper"
+    model = spec.compile()
+    ramp = (np.arange(300) + 0.5) / 300
+    pixels = np.stack(np.broadcast_arrays(ramp[:, None], ramp[None, :], 128 / 255), -1)
+    first = model.tex("paper").adr[0]
+    model.tex_data[first : first + pixels.size] = np.round(pixels * 255).astype(np.uint8).ravel()
+    return model
+
+
+class Reference:
+    """MuJoCo's renderer of one model; there may be one in a process."""
+
+    def __init__(self, body: type[Body], size: int = SIZE):
+        self.body, self.model = body, stock_model(body)
+        self.model.vis.global_.offwidth = self.model.vis.global_.offheight = max(size, 480)
+        self.data, self.renderer = mujoco.MjData(self.model), mujoco.Renderer(self.model, size, size)
+        self.option = mujoco.MjvOption()
+        self.option.geomgroup[:] = [group in (0, *body.drawn_groups) for group in range(6)]
+        self.option.skingroup[:] = 0
+        self.option.flags[mujoco.mjtVisFlag.mjVIS_SKIN] = 0
+
+    def picture(self, qpos: np.ndarray, shadow: bool = True, mirror: bool = True) -> np.ndarray:
+        """uint8 [size, size, 3]; flags of the scene stay from call to call, so all of them are set."""
+        self._update(qpos)
+        self.renderer.scene.flags[FLAG.mjRND_SHADOW] = shadow
+        self.renderer.scene.flags[FLAG.mjRND_REFLECTION] = mirror
+        return self.renderer.render().copy()
+
+    def silhouette(self, qpos: np.ndarray) -> np.ndarray:
+        """bool [size, size]: where a geom of the body is seen."""
+        self.renderer.enable_segmentation_rendering()
+        self._update(qpos)
+        index, kind = np.moveaxis(self.renderer.render(), -1, 0).copy()
+        self.renderer.disable_segmentation_rendering()
+        return (kind == mujoco.mjtObj.mjOBJ_GEOM) & (self.model.geom_bodyid[index] > 0)
+
+    def _update(self, qpos: np.ndarray) -> None:
+        self.data.qpos[:] = qpos
+        mujoco.mj_forward(self.model, self.data)
+        self.renderer.update_scene(self.data, self.body.camera, self.option)
+
+    def close(self) -> None:
+        self.renderer.close()
+
+
+def load(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Stored qpos [STATES, nq], pictures [STATES, SIZE, SIZE, 3] and silhouettes [STATES, SIZE, SIZE] of a body."""
+
+    def rows(kind: str) -> np.ndarray:
+        image = np.asarray(Image.open(FOLDER / f"{name}_{kind}.png"))
+        return image.reshape(STATES // 5, SIZE, 5, SIZE, -1).swapaxes(1, 2).reshape(STATES, SIZE, SIZE, -1)
+
+    return np.load(FOLDER / f"{name}.npy"), rows("pictures"), rows("silhouettes")[..., 0] > 0
+
+
+def sheet(pictures: np.ndarray) -> Image.Image:
+    """[STATES, SIZE, SIZE, ...] in rows of five."""
+    rows = pictures.reshape(STATES // 5, 5, *pictures.shape[1:]).swapaxes(1, 2)
+    return Image.fromarray(rows.reshape(STATES // 5 * SIZE, 5 * SIZE, *pictures.shape[3:]))
+
+
+def write(name: str) -> None:
+    body = envs.body_class(name)
+    qpos, reference = states(body), Reference(body)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    np.save(FOLDER / f"{name}.npy", qpos)
+    sheet(np.array([reference.picture(q) for q in qpos])).save(FOLDER / f"{name}_pictures.png", optimize=True)
+    sheet(np.array([reference.silhouette(q) for q in qpos])).save(FOLDER / f"{name}_silhouettes.png", optimize=True)
+    reference.close()
+
+
+def compare(path: Path, size: int = 192) -> None:
+    """A column for each body: MuJoCo's picture above ours, with shadow, mirror and subsamples."""
+    import jax  # the reference alone does not need it
+
+    from envs import render
+
+    columns = []
+    for name in envs.NAMES:
+        env = envs.make(name, normalize=False, bank_size=16)
+        qpos = env.bank.qpos[1]
+        scene = render.scene_of(env, (size, size), shadow=True, mirror=True, subsamples=2)
+        ours = jax.jit(lambda q, env=env, scene=scene: render.draw(scene, *render.poses(env.physics_model, q)))(qpos)
+        reference = Reference(type(env), size)
+        columns.append(np.concatenate([reference.picture(qpos), np.asarray(ours)]))
+        reference.close()
+    Image.fromarray(np.concatenate(columns, 1)).save(path, optimize=True)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("MUJOCO_GL", "osmesa")
+    for name in BODIES:
+        write(name)
+    for path in sys.argv[1:]:
+        compare(Path(path))
