@@ -8,7 +8,7 @@ ACCELERATOR ?=
 # Both compilers in an environment of their own: with them installed, jax looks for chips at every start.
 COMPILERS := .venv-compilers
 
-.PHONY: setup demo test test-slow test-accelerators bench lint
+.PHONY: setup demo test test-slow test-accelerators test-page explorer-assets bench lint
 
 setup: $(READY)
 ifneq ($(ACCELERATOR),)
@@ -25,6 +25,7 @@ $(READY): requirements.txt
 demo: $(READY)
 	rm -rf runs/demo
 	$(BIN)/python train.py --env point --preset small --out runs/demo
+	$(BIN)/python eval.py --ckpt runs/demo --explore
 
 # Two workers: compiling is most of the time and uses one core. A file stays on one worker, so that it shares its bodies; files in their
 # order, as those with few tests are not the short ones.
@@ -44,6 +45,19 @@ $(COMPILERS)/.ready: requirements.txt
 # Compiles the program for chips that are not here and checks what must stay true of it; 10 to 20 minutes.
 test-accelerators: $(COMPILERS)/.ready
 	$(COMPILERS)/bin/python -m pytest tests/accelerators.py
+
+# What the explorer pages carry, built anew with node and npm; the results are committed.
+explorer-assets:
+	cd explorer && npm ci --no-fund --no-audit && npm run build
+
+# The explorer page in real browsers. Playwright goes into a folder of its own; browsers are the system's.
+BROWSER_TESTS := .cache/playwright
+test-page: $(READY)
+	@test -d $(BROWSER_TESTS) || $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+		--target $(BROWSER_TESTS) playwright==1.65.0 || echo "playwright cannot be installed: its tests are skipped"
+	@command -v chromium >/dev/null && command -v firefox-esr >/dev/null || \
+		{ apt-get install --yes --quiet chromium firefox-esr >/dev/null 2>&1 || echo "browsers cannot be installed"; }
+	PYTHONPATH=$(BROWSER_TESTS) $(BIN)/python -m pytest tests/page.py -rs -s
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.physics

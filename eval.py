@@ -30,9 +30,11 @@ class Options:
     step: int | None = None  # checkpoint to look at; the newest if not given
     seed: int = 0  # seeds skills and starts; with --task the first of the seeds
     compile_cache: str = ".cache/jax"  # folder of compiled programs; empty turns it off
+    explore: bool = False  # also write a page in which the skills, or with --task the controller, run live
 
     # Skills
     episodes: int = 48  # deterministic episodes, one random skill each
+    floor: Literal["paper", "unicolor", "gradation"] | None = None  # colours of the floor, for a run with --pixels
     offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
     offsets: tuple[float, ...] = ()  # distances in metres: the same in eight directions each, as a table
 
@@ -50,6 +52,8 @@ def parse(arguments: list[str] | None = None) -> Options:
     """Parsed twice, as for training: the first pass finds the preset, the second lets every flag win over it."""
     flags = Annotated[Options, tyro.conf.FlagCreatePairsOff]
     first = tyro.cli(flags, args=arguments)
+    if first.film.video and (first.goal.task or first.explore or first.offset or first.offsets):
+        raise UserError("--video shows an evaluation that is recorded: give --explore, --offset or --task without it")
     if first.goal.task is None:
         given = [field.name for field in dataclasses.fields(TaskOptions) if getattr(first.goal, field.name) is not None]
         if given:
@@ -57,8 +61,11 @@ def parse(arguments: list[str] | None = None) -> Options:
         return first
     if first.offset is not None or first.offsets:
         raise UserError("--offset and --offsets move the starts of skills; move a task with --goal_center X Y")
+    if first.floor is not None:
+        raise UserError("--floor shows skills on another floor; a task keeps the floor of the run")
     preset = first.controller_preset or matching_preset(read_run(first.ckpt).preset)
-    start = dataclasses.replace(first, controller_preset=preset, controller=PRESETS[preset])
+    # Switched off again: tyro would rename a switch that is already on.
+    start = dataclasses.replace(first, controller_preset=preset, controller=PRESETS[preset], explore=False)
     return tyro.cli(flags, args=arguments, default=start)
 
 
@@ -68,10 +75,11 @@ def main() -> None:
     if options.film.video:
         result = show(folder, step, options.film, cache)
     elif options.goal.task is None:
-        result = evaluate(folder, step, options.episodes, options.seed, options.offset, options.offsets, cache)
+        skills = (options.episodes, options.seed, options.offset, options.offsets, cache)
+        result = evaluate(folder, step, *skills, explore=options.explore, floor=options.floor)
     else:
         seeds = range(options.seed, options.seed + options.seeds)
-        result = run_task(folder, step, options.goal, options.controller, seeds, cache)
+        result = run_task(folder, step, options.goal, options.controller, seeds, cache, explore=options.explore)
     print(json.dumps(result))
 
 

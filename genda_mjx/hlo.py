@@ -83,8 +83,8 @@ class Program:
         inner = [self.trips(name) for op in self.computations[condition] for name in op.called("calls")]
         return max([*constants, *inner, 1])
 
-    def sizes(self, computation: str) -> dict[str, int]:
-        return {op.name: nbytes(op.shape) for op in self.computations[computation]}
+    def shapes(self, computation: str) -> dict[str, str]:
+        return {op.name: op.shape for op in self.computations[computation]}
 
 
 class Executed(NamedTuple):
@@ -146,6 +146,12 @@ def nbytes(shape: str) -> int:
     return sum(BYTES.get(kind, 0) * math.prod(map(int, filter(None, dims.split(",")))) for kind, dims in _arrays(shape))
 
 
+def elements(shape: str) -> int:
+    """Elements of an array, of a tuple those of its first."""
+    found = _arrays(shape)
+    return math.prod(map(int, filter(None, found[0][1].split(",")))) if found else 0
+
+
 def padded_nbytes(shape: str) -> int:
     """The same as a TPU stores it: the two minor dimensions are filled up to the tile in the layout, like T(8,128)."""
     total = 0
@@ -172,24 +178,24 @@ class Estimate(NamedTuple):
         return sum(self.seconds.values())
 
 
-def estimate(program: Program, chip: Chip) -> Estimate:
-    """A low-side guess.
+def estimate(program: Program, chip: Chip, inside_loops: bool = False) -> Estimate:
+    """A low-side guess, of all operations or of those inside loops only.
 
     TPU: the compiler's own cycles per operation; it has none for Cholesky factors, triangular solves and asynchronous
     copies. GPU: each kernel takes its launch, its bytes or, for a library product, its FLOPs, whichever is longest.
     """
     seconds: Counter[str] = Counter()
-    sizes = {name: program.sizes(name) for name in program.computations}
+    shapes = {name: program.shapes(name) for name in program.computations}
     for run in program.walk():
+        if inside_loops and not run.loops:
+            continue
         if chip.platform == "tpu":
             seconds[run.part] += run.times * run.op.cycles / chip.clock
             continue
-        inputs = [sizes[run.computation].get(name, 0) for name in run.op.operands]
-        output = nbytes(run.op.shape)
-        flops = 0.0
-        if "gemm" in run.op.rest and len(inputs) > 1 and output:
-            flops = 2 * math.sqrt(inputs[0] / 4 * inputs[1] / 4 * output / 4)
-        seconds[run.part] += run.times * max(LAUNCH, (sum(inputs) + output) / chip.bandwidth, flops / chip.float32)
+        inputs = [shapes[run.computation].get(name, "") for name in run.op.operands]
+        moved = sum(map(nbytes, inputs)) + nbytes(run.op.shape)
+        computing = product_seconds(run.op, inputs, chip)
+        seconds[run.part] += run.times * max(LAUNCH, moved / chip.bandwidth, computing)
     basis = (
         f"the compiler's cycles at {chip.clock / 1e9:g} GHz; none for Cholesky, triangular solves and async copies"
         if chip.platform == "tpu"
@@ -198,10 +204,22 @@ def estimate(program: Program, chip: Chip) -> Estimate:
     return Estimate(dict(seconds.most_common()), basis)
 
 
-def counts(program: Program) -> dict[str, int]:
-    """Operations of interest that run in one iteration."""
+def product_seconds(op: Instruction, inputs: list[str], chip: Chip) -> float:
+    """Of a library's matrix product on a GPU, at the data sheet's rate for its inputs and precision; else 0."""
+    if "gemm" not in op.rest or len(inputs) < 2:
+        return 0.0
+    flops = 2 * math.sqrt(elements(inputs[0]) * elements(inputs[1]) * elements(op.shape))  # [m, k] [k, n] -> [m, n]
+    if inputs[0].startswith("bf16"):
+        return flops / chip.bfloat16
+    return flops / (chip.float32 if "HIGHEST" in op.rest else chip.bfloat16 / 2)  # TF32: half of bfloat16's
+
+
+def counts(program: Program, inside_loops: bool = False) -> dict[str, int]:
+    """Operations of interest that run in one iteration; or those of them inside loops."""
     found: Counter[str] = Counter()
     for run in program.walk():
+        if inside_loops and not run.loops:
+            continue
         found["operations"] += run.times
         for kind, hit in (
             ("copies", run.op.opcode in COPIES),

@@ -1,10 +1,12 @@
 """Which axis of a run's state is split over devices, and which one belongs to the seeds."""
 
+import math
 from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -15,6 +17,8 @@ from genda_mjx.replay import EpisodeRing
 from genda_mjx.state import TrainState
 
 Tree = TypeVar("Tree")
+TILE = 8, 128  # to which a TPU fills up the last two axes of an array
+MOST_WASTE = 2  # bytes of a filled-up array over its own
 
 # With --num_seeds S whole runs are vmapped: every leaf has a leading [S] but these, which are the same in all of them
 # and, left alone, keep the warm-up a branch and the insertion a slice.
@@ -48,6 +52,39 @@ def place(mesh: Mesh, specs: Tree, shapes: Tree) -> Tree:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), part)
 
     return jax.tree.map(within, specs, shapes, is_leaf=lambda x: isinstance(x, P))
+
+
+def formats(abstract: TrainState, platform: str) -> TrainState:
+    """Where a state lies and, for a ring on TPUs, in which order: shardings, or `Format`s where the order is ours."""
+    plain = jax.tree.map(lambda leaf: leaf.sharding, abstract)
+    if platform != "tpu":
+        return plain
+    episodes = jax.tree.map(_episodes_format, abstract.ring.episodes)
+    return plain.replace(ring=plain.ring.replace(episodes=episodes))
+
+
+def _episodes_format(leaf: jax.ShapeDtypeStruct) -> Format | NamedSharding:
+    """The order of a ring array [..., slots, M, T, k] in which rollouts write it: slots, time, then M and k.
+
+    A TPU lays an argument out as compactly as it can, which is another order; the ring would be copied to that of the
+    loop and back in every dispatch, and exist twice meanwhile. The last two axes are filled up to tiles of 8 x 128: k
+    comes last, so that a row is read at once, unless that takes as much as a second ring; then M, or the TPU's choice.
+    """
+    columns = leaf.sharding.spec.index(AXIS)
+    time, entries = columns + 1, columns + 2
+    here = leaf.sharding.shard_shape(leaf.shape)
+    if len(here) != columns + 3:
+        return leaf.sharding
+
+    def waste(last: tuple[int, int]) -> float:
+        return math.prod(
+            math.ceil(here[axis] / least) * least / here[axis] for axis, least in zip(last, TILE, strict=True)
+        )
+
+    for last in ((columns, entries), (entries, columns)):
+        if waste(last) < MOST_WASTE:
+            return Format(Layout((*range(columns), time, *last)), leaf.sharding)
+    return leaf.sharding
 
 
 def seed_keys(config: Config) -> Array:

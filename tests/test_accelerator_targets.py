@@ -119,3 +119,15 @@ def test_copies_collectives_and_cycles_by_hand():
     assert hlo.large_copies(program, 32_001) == []
     assert hlo.padded_nbytes("f32[1000,8]{1,0:T(8,128)}") == 4 * 1000 * 128
     assert hlo.padded_nbytes("f32[1000,8]{0,1:T(8,128)}") == 4 * 1024 * 8
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "rate"), [("f32", "HIGHEST", 19.5e12), ("f32", "HIGH", 156e12), ("bf16", "DEFAULT", 312e12)]
+)
+def test_products_on_a_gpu_take_the_rate_of_their_precision(kind, asked, rate):
+    """[4096, 512] @ [512, 1024] by cuBLAS on an A100, with its workspace beside the result."""
+    shapes = [f"{kind}[4096,512]{{1,0}}", f"{kind}[512,1024]{{1,0}}"]
+    rest = f'(%a, %b), backend_config={{"gemm_backend_config":{{"operand_precision":["{asked}"]}}}}'
+    product = hlo.Instruction("p", f"({kind}[4096,1024]{{1,0}}, s8[4194304]{{0}})", "custom-call", ("a", "b"), rest)
+    seconds = hlo.product_seconds(product, shapes, platform.CHIPS["a100"])
+    assert seconds == pytest.approx(2 * 4096 * 512 * 1024 / rate)

@@ -4,11 +4,14 @@ MJX's functions and the solver work on one copy each, so here the copies are the
 """
 
 import dataclasses
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+from mujoco import mjx
 from mujoco.mjx._src import collision_driver
 
 from envs.physics import solver
@@ -28,12 +31,66 @@ def collide(physics_model: PhysicsModel, poses: Poses):
 
     def collide_one(xpos: Array, xmat: Array):
         data = physics_model.mjx_data.replace(geom_xpos=xpos, geom_xmat=xmat)
-        contact = collision_driver.collision(physics_model.mjx_model, data)._impl.contact
+        contact = _contacts(physics_model.mjx_model, data)
         return contact.replace(frame=_capsule_frames(model, contact, xmat))
 
     rows = jnp.stack([jnp.stack(row, -1) for row in mat], -2)  # [ng, N, 3, 3]
     contact = jax.vmap(collide_one)(jnp.stack(pos, -1).swapaxes(0, 1), rows.swapaxes(0, 1))
     return contact, jnp.asarray(model.geom_bodyid)[contact.geom]
+
+
+def _contacts(mjx_model: mjx.Model, data: mjx.Data):
+    """The contacts of one copy: `collision_driver.collision` with a choice of our own where MJX sorts (`nearest`)."""
+    if not data._impl.ncon:
+        return data._impl.contact
+    most_pairs, most_points = (
+        collision_driver._numeric(mjx_model, name) for name in ("max_geom_pairs", "max_contact_points")
+    )
+    by_dimension: dict[int, list] = {}
+    for key, contact in collision_driver._contact_groups(mjx_model, data).items():
+        culled = most_pairs > -1 and not set(key.types) & collision_driver._GEOM_NO_BROADPHASE
+        if culled and len(contact.geom) > most_pairs:
+            (first, second), sizes = data.geom_xpos[contact.geom.T], mjx_model.geom_rbound[contact.geom.T]
+            distance = jax.vmap(jnp.linalg.norm)(second - first) - (sizes[0] + sizes[1])
+            contact = nearest(distance, contact, most_pairs)
+        collide_pair = collision_driver._COLLISION_FUNC[key.types]
+        distance, pos, frame = collide_pair(mjx_model, data, key, contact.geom)
+        if collide_pair.ncon > 1:
+            contact = jax.tree.map(lambda x, times=collide_pair.ncon: jnp.repeat(x, times, axis=0), contact)
+        found = contact.replace(dist=distance, pos=pos, frame=frame)
+        by_dimension.setdefault(key.condim, []).append(found)
+    for dimension, contacts in by_dimension.items():
+        contact = jax.tree.map(lambda *x: jnp.concatenate(x), *contacts)
+        if -1 < most_points < len(contact.geom):
+            contact = nearest(contact.dist, contact, most_points)
+        by_dimension[dimension] = contact
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *(by_dimension[dim] for dim in sorted(by_dimension)))
+
+
+def nearest(distance: Array, entries: Any, count: int) -> Any:
+    """The `count` entries (leaves [n, ...]) with the smallest distances [n], nearest first, the earlier one of equals.
+
+    A CPU sorts and gathers. On accelerators both are slow and want the copies first, and the lists are short.
+    """
+    ways = {"cpu": partial(nearest_by_sorting, count=count), "default": partial(nearest_by_ranks, count=count)}
+    return jax.lax.platform_dependent(distance, entries, **ways)
+
+
+def nearest_by_sorting(distance: Array, entries: Any, count: int) -> Any:
+    _, index = jax.lax.top_k(-distance, k=count)
+    return jax.tree.map(lambda x: x[index], entries)
+
+
+def nearest_by_ranks(distance: Array, entries: Any, count: int) -> Any:
+    """Compares each entry with every other, which gives its rank; a place then sums over the one entry of its rank."""
+    order = np.arange(len(distance))
+    sooner = (distance < distance[:, None]) | ((distance == distance[:, None]) & (order < order[:, None]))
+    taken = sooner.sum(1) == np.arange(count)[:, None]  # [count, n]
+
+    def take(x: Array) -> Array:
+        return jnp.where(taken.reshape(*taken.shape, *[1] * (x.ndim - 1)), x, 0).sum(1, dtype=x.dtype)
+
+    return jax.tree.map(take, entries)
 
 
 def _capsule_frames(model: mujoco.MjModel, contact, xmat: Array) -> Array:

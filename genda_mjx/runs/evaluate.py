@@ -11,9 +11,10 @@ import numpy as np
 from envs import measures
 from envs.base import SkillEnv
 from genda_mjx import evaluate as evaluation
-from genda_mjx.build import make_env
+from genda_mjx.build import env_of
 from genda_mjx.config import UserError
 from genda_mjx.evaluate import Episodes
+from genda_mjx.runs import explore as explorer
 from genda_mjx.runs import plots, start
 from genda_mjx.runs.folder import save_episodes, write_text
 from genda_mjx.runs.report import Progress, number
@@ -33,10 +34,13 @@ class Session:
     compiled: evaluation.Evaluate
     seed: int  # of skills and starts
 
+    @property
+    def key(self) -> jax.Array:
+        return evaluation.evaluation_key(self.seed, self.skills.step)
+
     def episodes(self, offset: Offset = (0.0, 0.0)) -> Episodes:
         """Evaluation episodes from moved starts, with the same skills and start draws for every offset."""
-        key = evaluation.evaluation_key(self.seed, self.skills.step)
-        return jax.device_get(self.compiled(self.skills.state, key, np.asarray(offset, np.float32), np.False_))
+        return jax.device_get(self.compiled(self.skills.state, self.key, np.asarray(offset, np.float32), np.False_))
 
     def summary(self, episodes: Episodes) -> dict[str, float]:
         return evaluation.summary(self.env, self.skills.agent, episodes)
@@ -54,30 +58,40 @@ def evaluate(
     distances: tuple[float, ...] = (),
     compile_cache: str = "",
     env: SkillEnv | None = None,
+    explore: bool = False,
+    floor: str | None = None,
 ) -> dict[str, Any]:
     """Returns what the last line of eval.py says, and writes it to the run folder, beside the plots.
 
     step: the newest checkpoint if None. offset, distances: `--offset` and `--offsets`. env: instead of the run's body.
+    explore: also write a page in which the skills run live.
+    floor: instead of the run's, for one that sees pixels.
     """
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}; it must be greater than 0")
     if any(distance < 0 for distance in distances):
         raise UserError(f"--offsets are distances in metres, got {' '.join(f'{d:g}' for d in distances)}")
     config, progress = read_run(folder), Progress()
+    if floor is not None and not config.pixels:
+        raise UserError(f"--floor {floor}: the run in {folder} sees no floor; train one with --pixels")
     start.prepare(compile_cache)
     with progress.waiting(f"building {config.env}"):
-        env = env or make_env(config.env)
+        env = env or env_of(config, floor)
     skills = load_skills(folder, step, env, progress)
+    draft = explorer.draft(env, skills) if explore else None
     with progress.waiting("compiling evaluation"):
         compiled = evaluation.compile(env, skills.agent, episodes, skills.state)
     session = Session(folder, env, skills, compiled, seed)
     with progress.waiting(f"running {episodes} skills"):
         origin = session.episodes()
     asked = {"env": config.env, "algo": config.algo, "step": skills.step, "episodes": episodes, "seed": seed}
-    result = asked | session.summary(origin)
+    found = session.summary(origin)
+    result = asked | found
     title = f"{config.env}, {skills.step:,} steps: {number(result[env.headline])} {env.unit}"
-    written = list(plots.draw_episodes(folder / "eval", str(skills.step), title, skills.agent.skills, origin).values())
-    label = f"{skills.step}"
+    label = f"{skills.step}" + ("" if floor is None else f"_{floor}")
+    if config.pixels:
+        result["floor"] = floor or config.floor
+    written = list(plots.draw_episodes(folder / "eval", label, title, skills.agent.skills, origin).values())
     if offset is not None:
         label += f"_offset_{offset[0]:g}_{offset[1]:g}"
         written.append(session.file(f"offset_{label}.png"))
@@ -86,6 +100,10 @@ def evaluate(
         result["offsets"] = [from_circle(session, origin, distance, written) for distance in distances]
         progress.say(table(result["offsets"]))
         label += "_offsets"
+    if draft:
+        page = explorer.write(session.file(f"explore_{skills.step}.html"), draft, session.key, origin, found)
+        progress.say(f"open {page} in a browser ({page.stat().st_size / 1e6:.1f} MB, everything inside)")
+        result["page"] = str(page)
     save_episodes(session.file(f"episodes_{label}.npz"), origin)
     write_text(session.file(f"result_{label}.json"), json.dumps(result, indent=2))
     progress.say("wrote " + ", ".join(map(str, written)))

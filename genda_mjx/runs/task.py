@@ -14,13 +14,14 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from envs import pixels
 from envs.tasks import goals
 from genda_mjx import evaluate
-from genda_mjx.config import UserError
+from genda_mjx.config import Config, UserError
 from genda_mjx.downstream import controller
 from genda_mjx.downstream import program as downstream
 from genda_mjx.downstream.controller import ControllerConfig
-from genda_mjx.runs import plots, start
+from genda_mjx.runs import explore_task, plots, start
 from genda_mjx.runs.checkpoint import Checkpoints
 from genda_mjx.runs.folder import save_episodes, write_text
 from genda_mjx.runs.report import MetricsCsv, Progress, duration
@@ -69,19 +70,21 @@ def run_task(
     compile_cache: str = "",
     task: goals.GoalTask | None = None,
     skills: Skills | None = None,
+    explore: bool = False,
 ) -> dict[str, Any]:
     """Returns what the last line of eval.py says, and writes it to the folder, beside each seed's files.
 
-    task, skills: instead of the task that the options name, and of the checkpoint's skills.
+    task, skills: instead of the task that the options name, and of the checkpoint's skills. explore: also write a page
+    in which the first seed's controller chooses skills live.
     """
     controller.validate(config)
     if len(seeds) < 1:
         raise UserError(f"--seeds is {len(seeds)}; it must be greater than 0")
-    body, progress = (skills.config if skills else read_run(folder)).env, Progress()
+    run, progress = skills.config if skills else read_run(folder), Progress()
     start.prepare(compile_cache)
     if task is None:
-        with progress.waiting(f"building {body} for {options.task}"):
-            task = make_task(body, options)
+        with progress.waiting(f"building {run.env} for {options.task}"):
+            task = make_task(run, options)
     skills = skills or load_skills(folder, step, task.env, progress)
     if int(skills.state.updates) == 0:
         raise UserError(f"step {skills.step} of {folder} is from the warm-up: no skills yet; train on")
@@ -97,12 +100,30 @@ def run_task(
     waiting = [seed for seed in seeds if stored(seed) is None]
     if waiting:
         train_seeds(trial, waiting)
-    return report(trial, seeds, [stored(seed) for seed in seeds])
+    result = report(trial, seeds, [stored(seed) for seed in seeds])
+    return result | {"page": str(write_page(trial, seeds[0]))} if explore else result
 
 
-def make_task(body: str, options: TaskOptions) -> goals.GoalTask:
+def write_page(trial: Trial, seed: int) -> Path:
+    """The explorer page of a seed's controller."""
+    folder, pi = trial.folder / f"seed{seed}", make_controller(trial)
+    abstract = jax.eval_shape(
+        lambda key: TrainState(pi.init(key), None, key, jax.numpy.zeros((), int)), jax.random.key(0)
+    )
+    with closing(Checkpoints(folder, read_only=True)) as checkpoints:
+        state = checkpoints.load_agent(None, abstract)
+    with np.load(folder / "trajectories.npz") as stored:
+        played = dict(stored)
+    page = explore_task.write(folder / "explore.html", trial.task, trial.skills, trial.config, pi, state, played)
+    trial.progress.say(f"open {page} in a browser ({page.stat().st_size / 1e6:.1f} MB, everything inside)")
+    return page
+
+
+def make_task(run: Config, options: TaskOptions) -> goals.GoalTask:
+    """The task for the skills of a run, which may see pixels."""
     try:
-        return goals.make(body, **options.for_goals())
+        task = goals.make(run.env, **options.for_goals())
+        return pixels.filmed(task, run.pixel_size, run.floor) if run.pixels else task
     except ValueError as error:
         raise UserError(str(error)) from error
 
@@ -147,11 +168,14 @@ def train_seeds(trial: Trial, seeds: list[int]) -> None:
                 raise KeyboardInterrupt
 
 
+def make_controller(trial: Trial) -> controller.Controller:
+    goal = jax.ShapeDtypeStruct((trial.task.goal_size,), jax.numpy.float32)
+    return controller.make(trial.config, trial.skills.agent, (trial.task.env.observation_spec, goal))
+
+
 def compile_program(trial: Trial) -> Compiled:
-    agent, task, skills = trial.skills.agent, trial.task, trial.skills.state
-    goal = jax.ShapeDtypeStruct((task.goal_size,), jax.numpy.float32)
-    pi = controller.make(trial.config, agent, (task.env.observation_spec, goal))
-    program = downstream.make(trial.config, trial.plan, task, agent, pi)
+    skills = trial.skills.state
+    program = downstream.make(trial.config, trial.plan, trial.task, trial.skills.agent, make_controller(trial))
     key = jax.eval_shape(jax.random.key, 0)
     abstract = jax.eval_shape(program.init, key)
     with trial.progress.waiting("compiling the controller's training"):

@@ -86,7 +86,8 @@ def first_state(built: Built, checkpoints: Checkpoints, progress: Progress) -> T
         if newest >= built.schedule.total_steps:
             raise UserError(f"{config.out} is already at step {newest}; raise --total_steps")
         with progress.waiting(f"restoring step {newest:,}"):
-            return checkpoints.load(None, built.program.abstract)
+            loaded = checkpoints.load(None, built.program.abstract)
+            return jax.device_put(loaded, built.program.formats, donate=True)
     with progress.waiting("initialising networks and replay"):
         keys = keys_everywhere(built, sharding.seed_keys(config))
         return jax.block_until_ready(built.program.init(keys))

@@ -1,0 +1,61 @@
+"""The ring in the order that a TPU wants: the same numbers, and checkpoints that fit both orders.
+
+A CPU can keep an array in any order, so the TPU's is tried here.
+"""
+
+from contextlib import closing
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.layout import Format
+from jax.sharding import NamedSharding, PartitionSpec
+from trainer_helpers import build, tiny
+
+from genda_mjx import devices, sharding
+from genda_mjx.build import Built
+from genda_mjx.runs.checkpoint import Checkpoints, split
+from genda_mjx.runs.report import Progress
+from genda_mjx.runs.train import first_state
+from genda_mjx.state import TrainState
+
+RUN = tiny(num_envs=8, buffer_size=320, algo="diayn", skill_dim=4)  # the agent that compiles fastest
+
+
+def order_of(shape: tuple[int, ...], *lead: None) -> tuple[int, ...] | None:
+    place = NamedSharding(devices.make_mesh(1), PartitionSpec(*lead, None, devices.AXIS))
+    found = sharding._episodes_format(jax.ShapeDtypeStruct(shape, jnp.float32, sharding=place))
+    return found.layout.major_to_minor if isinstance(found, Format) else None
+
+
+def test_rows_are_whole_unless_they_waste_too_much():
+    assert order_of((2, 2048, 201, 223)) == (0, 2, 1, 3)  # 223 filled up to 256
+    assert order_of((80, 256, 201, 81)) == (0, 2, 1, 3)
+    assert order_of((2, 2048, 200, 38)) == (0, 2, 3, 1)  # 38 would be filled up to 128, or to 40
+    assert order_of((3, 2, 2048, 200, 38), None) == (0, 1, 3, 4, 2)  # of three seeds
+    assert order_of((250, 8, 201, 4)) is None  # 32 times its bytes in either order
+    assert order_of((2, 2048, 2)) is None  # a skill per episode
+
+
+def advanced(built: Built, state: TrainState, iterations: int) -> TrainState:
+    for _ in range(iterations):
+        state, _ = built.program.run(state, np.int32(1))
+    return state
+
+
+def test_a_run_in_that_order_is_the_same_run(tmp_path, monkeypatch):
+    """Through a checkpoint as well. The toy env's three numbers fill the tiles of this test."""
+    usual, plain = build(RUN), sharding.formats
+    monkeypatch.setattr(sharding, "TILE", (8, 3))
+    monkeypatch.setattr(sharding, "formats", lambda abstract, platform: plain(abstract, "tpu"))
+    moved = build(RUN.replace(resume=True, out=str(tmp_path)))
+    state = advanced(moved, moved.program.init(jax.random.key(0)), 3)
+    assert state.ring.episodes.observations.format.layout.major_to_minor == (0, 2, 1, 3)
+    with closing(Checkpoints(tmp_path, 1, 0)) as checkpoints:
+        checkpoints.save(3 * moved.schedule.steps_per_iteration, state, RUN)
+        checkpoints.wait()
+        resumed = advanced(moved, first_state(moved, checkpoints, Progress(silent=True)), 2)
+    expected = advanced(usual, usual.program.init(jax.random.key(0)), 5)
+    assert int(expected.agent.updates) > 0
+    for left, right in zip(*(jax.tree.leaves(split(each)) for each in (expected, resumed)), strict=True):
+        np.testing.assert_array_equal(left, right)
