@@ -18,7 +18,7 @@ from envs import render
 from envs.base import SkillEnv
 from genda_mjx import agents
 from genda_mjx.agents.skills import SkillSpace
-from genda_mjx.build import make_env
+from genda_mjx.build import env_of
 from genda_mjx.config import UserError
 from genda_mjx.evaluate import Episodes
 from genda_mjx.runs import start
@@ -52,7 +52,7 @@ def show(folder: Path, step: int | None, options: VideoOptions, compile_cache: s
     episodes = load_record(record)
     start.prepare(compile_cache)
     with progress.waiting(f"building {config.env}"):
-        env = make_env(config.env)
+        env = env_of(config)
         skills = agents.make(config, agents.Spec.of(env)).skills
     with progress.waiting("drawing"):
         written = make(env, skills, episodes, folder / "eval" / f"skills_{step}", options)
@@ -91,7 +91,7 @@ def make(
     env: SkillEnv, skills: SkillSpace, episodes: Episodes, path: Path, options: VideoOptions | None = None
 ) -> dict[str, Any]:
     """Writes path.gif and path.mp4; returns both and the indices of the episodes that they show."""
-    options = options or VideoOptions()
+    options, env = options or VideoOptions(), getattr(env, "body", env)  # of an agent that sees pixels, the body
     if "qpos" not in episodes.traces:
         raise UserError(f"the evaluation record of {env.name} has no qpos, so its skills cannot be drawn")
     chosen = choose(episodes, options.video_skills)
