@@ -16,6 +16,7 @@ from jax import lax
 from jax._src.interpreters import mlir
 from jax._src.lax.lax import dot_general_p
 
+from genda_mjx import program
 from genda_mjx.runs.arguments import parse
 from genda_mjx.runs.start import main
 from genda_mjx.runs.train import train
@@ -53,6 +54,7 @@ def round_products(chip: str) -> None:
         return mlir.lower_fun(passes, multiple_results=False)(context, a, b)
 
     mlir.register_lowering(dot_general_p, lower, platform="cpu")
+    program.product_precision = lambda config, platform: config.precision  # as on an accelerator
 
 
 if __name__ == "__main__":

@@ -139,6 +139,14 @@ def begin(parts: Parts, key: Array) -> TrainState:
     return TrainState(agent_state, ring, key_run, jnp.zeros((), jnp.int32), under_way)
 
 
+def product_precision(config: Config, platform: str) -> str:
+    """Of the networks' products; physics asks for "highest" itself (envs/body.py).
+
+    A CPU computes in full whatever it is asked for, but compiles "high" to other roundings.
+    """
+    return "highest" if platform == "cpu" else config.precision
+
+
 class Program(NamedTuple):
     """The program's functions, jitted."""
 
@@ -152,7 +160,7 @@ class Program(NamedTuple):
 
 def make(parts: Parts, mesh: Mesh) -> Program:
     """The program on the devices of a mesh."""
-    config = parts.config
+    config, platform = parts.config, mesh.devices.flat[0].platform
 
     def init(key: Array) -> TrainState:
         return begin(parts, key)
@@ -173,13 +181,12 @@ def make(parts: Parts, mesh: Mesh) -> Program:
             state, metrics = one(carry[0])
             return state, jax.tree.map(lambda row, m: row.at[i].set(m), carry[1], metrics)
 
-        # Of the networks; physics asks for "highest" itself (envs/body.py). A CPU computes all of them in full.
-        with jax.default_matmul_precision(config.precision):
+        with jax.default_matmul_precision(product_precision(config, platform)):
             return jax.lax.fori_loop(0, n, body, (state, rows))
 
     specs = sharding.split_axes(config)
     abstract = sharding.place(mesh, specs, jax.eval_shape(init, sharding.seed_keys(config)))
-    formats, same = sharding.formats(abstract, mesh.devices.flat[0].platform), NamedSharding(mesh, P())
+    formats, same = sharding.formats(abstract, platform), NamedSharding(mesh, P())
     # check_vma off: the physics has its own batching rule, which does not say what varies between devices.
     everywhere = jax.shard_map(run, mesh=mesh, in_specs=(specs, P()), out_specs=(specs, P()), check_vma=False)
     return Program(

@@ -19,7 +19,7 @@ from genda_mjx.runs.report import Progress
 from genda_mjx.runs.train import first_state
 from genda_mjx.state import TrainState
 
-RUN = tiny(num_envs=8, buffer_size=320)
+RUN = tiny(num_envs=8, buffer_size=320, algo="diayn", skill_dim=4)  # the agent that compiles fastest
 
 
 def order_of(shape: tuple[int, ...], *lead: None) -> tuple[int, ...] | None:
