@@ -34,6 +34,7 @@ class Options:
 
     # Skills
     episodes: int = 48  # deterministic episodes, one random skill each
+    floor: Literal["paper", "unicolor", "gradation"] | None = None  # colours of the floor, for a run with --pixels
     offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
     offsets: tuple[float, ...] = ()  # distances in metres: the same in eight directions each, as a table
 
@@ -60,8 +61,11 @@ def parse(arguments: list[str] | None = None) -> Options:
         return first
     if first.offset is not None or first.offsets:
         raise UserError("--offset and --offsets move the starts of skills; move a task with --goal_center X Y")
+    if first.floor is not None:
+        raise UserError("--floor shows skills on another floor; a task keeps the floor of the run")
     preset = first.controller_preset or matching_preset(read_run(first.ckpt).preset)
-    start = dataclasses.replace(first, controller_preset=preset, controller=PRESETS[preset])
+    # Switched off again: tyro would rename a switch that is already on.
+    start = dataclasses.replace(first, controller_preset=preset, controller=PRESETS[preset], explore=False)
     return tyro.cli(flags, args=arguments, default=start)
 
 
@@ -72,7 +76,7 @@ def main() -> None:
         result = show(folder, step, options.film, cache)
     elif options.goal.task is None:
         skills = (options.episodes, options.seed, options.offset, options.offsets, cache)
-        result = evaluate(folder, step, *skills, explore=options.explore)
+        result = evaluate(folder, step, *skills, explore=options.explore, floor=options.floor)
     else:
         seeds = range(options.seed, options.seed + options.seeds)
         result = run_task(folder, step, options.goal, options.controller, seeds, cache, explore=options.explore)

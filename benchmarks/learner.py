@@ -125,7 +125,11 @@ def updates(width: int, spec: Spec, budget: float) -> None:
 def iteration(options: Options) -> None:
     """One whole iteration, and its parts compiled alone."""
     config = dataclasses.replace(
-        preset(options.env, "small"), hidden=options.iteration_width, num_envs=options.num_envs, warmup_episodes=0
+        preset("", "small"),  # the general one, whatever suits the body
+        env=options.env,
+        hidden=options.iteration_width,
+        num_envs=options.num_envs,
+        warmup_episodes=0,
     )
     env = envs.make(options.env, normalize=False)  # speed does not depend on the scale
     built = build(config, env)

@@ -24,7 +24,7 @@ import numpy as np
 import envs
 from envs import render
 
-SECONDS = 4.0  # CPU time of a measurement
+SECONDS = 2.0  # CPU time of a measurement
 WARM_STEPS = 30  # agent steps of uniform actions before anything is drawn
 
 

@@ -54,7 +54,7 @@ def main() -> None:
     print(f"{jax.default_backend()}, {os.cpu_count()} cores, {options.env}, {options.seeds} seeds\n")
     print("| width | one seed, s | all side by side, s | one after another / side by side |\n|---|---|---|---|")
     for width in options.widths:
-        config = dataclasses.replace(preset(options.env, "small"), hidden=width, warmup_episodes=0)
+        config = dataclasses.replace(preset("", "small"), env=options.env, hidden=width, warmup_episodes=0)
         one = Runner(config, env)
         several = Runner(dataclasses.replace(config, num_seeds=options.seeds), env)
         times = np.median([(one.iterate(), several.iterate()) for _ in range(options.rounds)], axis=0)

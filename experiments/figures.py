@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from envs import measures
 from genda_mjx import agents
 from genda_mjx import evaluate as evaluation
-from genda_mjx.build import make_env
+from genda_mjx.build import env_of
 from genda_mjx.config import UserError
 from genda_mjx.evaluate import Episodes
 from genda_mjx.runs import plots, start
@@ -69,7 +69,7 @@ def drift(options: Options, path: Path) -> list[str]:
     if len(steps) < 2:
         raise UserError(f"{folder} has one checkpoint; keep more of them with --checkpoint_every K --keep_every K")
     start.prepare(options.compile_cache)
-    env = make_env(config.env)
+    env = env_of(config)
     compiled, paths, z = None, [], None
     for step in steps:
         skills = load_skills(folder, step, env, progress)

@@ -10,6 +10,7 @@ class Experiment(NamedTuple):
     bodies: tuple[str, ...]  # on which bodies; --env chooses one
     seeds: int  # how many seeds the paper has
     variants: Variants
+    on_floors: bool = False  # also shows the skills on floors that they never saw
 
 
 METHODS: Variants = {
@@ -61,5 +62,12 @@ EXPERIMENTS: dict[str, Experiment] = {
         3,
         {f"ratio{ratio}": ("--mix_ratio", ratio) for ratio in ("0.25", "0.5", "0.75")}
         | {f"threshold{threshold}": ("--keep_threshold", threshold) for threshold in ("0.8", "0.95")},
+    ),
+    "background": Experiment(
+        "skills from pixels on floors of other colours, with and without CIB",
+        ("quadruped",),
+        4,
+        {"genda": ("--pixels",), "no_cib": ("--pixels", "--no_cib")},
+        on_floors=True,
     ),
 }

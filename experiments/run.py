@@ -17,12 +17,12 @@ import jax.numpy as jnp
 import tyro
 
 from envs.base import SkillEnv
-from experiments import draw, workers
+from experiments import draw, floors, workers
 from experiments.grids import EXPERIMENTS, Experiment
 from genda_mjx import agents, schedule
 from genda_mjx import config as configuration
 from genda_mjx.agents import Spec
-from genda_mjx.build import batch_shapes, body_class, make_env
+from genda_mjx.build import batch_shapes, body_class, env_of
 from genda_mjx.config import Config, UserError
 from genda_mjx.runs import start
 from genda_mjx.runs import train as training
@@ -34,7 +34,7 @@ REACHED = 0.6  # share of the matrix-product rate that an update gets, `python -
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    experiment: tyro.conf.Positional[str]  # methods, components, utd, beta, relabel or mixture
+    experiment: tyro.conf.Positional[str]  # methods, components, utd, beta, relabel, mixture or background
     env: str = ""  # body; the paper's first for this experiment if not given
     preset: str = "paper"  # as in train.py; small is for a CPU
     seeds: int = 0  # how many; the paper's number if not given
@@ -96,7 +96,7 @@ def product_rate(size: int = 1024, seconds: float = 0.5) -> float:
 
 def print_cost(configs: list[Config], env: SkillEnv | None = None) -> None:
     """Prints every run with its state, steps and the time of its updates. env: instead of the configs' body."""
-    env = env or make_env(configs[0].env)
+    env = env or env_of(configs[0])
     rate, total = product_rate(), 0.0
     print("| run | state | steps | updates | hours of updates |\n|---|---|---|---|---|")
     for config in configs:
@@ -154,6 +154,10 @@ def main() -> None:
     title = f"{experiment.shows} ({configs[0].env})"
     body = body_class(configs[0].env)
     print(draw.draw(out, title, list(experiment.variants), body.unit))
+    if experiment.on_floors:
+        step = schedule.derive(configs[0], body.episode_length).total_steps
+        done = [config for config in configs if state_of(config, step) == "done"]
+        print(floors.table(out, done, step))
     print(f"wrote {out}/{body.headline}.png and .md; command: python -m experiments.run {' '.join(sys.argv[1:])}")
 
 

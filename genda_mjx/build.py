@@ -8,6 +8,7 @@ from jax.sharding import Mesh
 
 import envs
 from envs.base import SkillEnv
+from envs.pixels import Pixels
 from genda_mjx import agents, devices, program, schedule
 from genda_mjx.agents import Agent, Batch, Spec
 from genda_mjx.config import Config, UserError
@@ -31,6 +32,8 @@ def check(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None)
     """Devices and schedule: all that can be wrong with a config is found here, before the body is built, which takes
     the dog 13 s."""
     agents.options_class(config.algo)
+    if config.pixels and env is None:
+        check_camera(config.env)
     mesh = mesh or devices.make_mesh(config.num_devices)
     return mesh, schedule.derive(config, (env or body_class(config.env)).episode_length, mesh.size)
 
@@ -38,7 +41,7 @@ def check(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None)
 def build(config: Config, env: SkillEnv | None = None, mesh: Mesh | None = None) -> Built:
     """The parts of a run. `env`: instead of the body that the config names; `mesh`: instead of its devices."""
     mesh, plan = check(config, env, mesh)
-    env = env or make_env(config.env)
+    env = env or env_of(config)
     spec = Spec.of(env)
     agent = agents.make(config, spec)
     return Built(config, env, spec, agent, plan, mesh, program.make(program.Parts(config, plan, env, agent), mesh))
@@ -60,6 +63,18 @@ def body_class(name: str) -> type[envs.Body]:
         return envs.body_class(name)
     except ValueError as error:
         raise UserError(str(error)) from error
+
+
+def check_camera(name: str) -> None:
+    if body_class(name).camera is None:
+        seen = [other for other in envs.NAMES if body_class(other).camera is not None]
+        raise UserError(f"--pixels: {name} has no camera (`camera` in its class); choose one of {', '.join(seen)}")
+
+
+def env_of(config: Config, floor: str | None = None) -> SkillEnv:
+    """The environment that a run trains on. floor: instead of the run's, for one that sees pixels."""
+    body = make_env(config.env)
+    return Pixels(body, config.pixel_size, floor or config.floor) if config.pixels else body
 
 
 def make_env(name: str, **options) -> envs.Body:

@@ -56,7 +56,7 @@ def make(env: SkillEnv, agent: Agent, episodes: int) -> Evaluate:
         with jax.default_matmul_precision("highest"):
             last, steps = rollout.step_envs(env, start, choose, key_act, env.episode_length, keep)
             frames, traces = rollout.whole_episodes(steps.kept, jax.vmap(keep)(last))
-            latents = None if agent.represent is None else latents_of(agent, state, replay.stack(frames, env.history))
+            latents = None if agent.represent is None else latents_of(agent, state, frames, env.history)
         return Episodes(traces, latents, z, ~last.info["failed"])
 
     return evaluate
@@ -68,8 +68,19 @@ def start_states(env: SkillEnv, key: Array, episodes: int, offset: Array) -> Sta
     return jax.vmap(env.reset_at, in_axes=(0, None))(jax.random.split(key_reset, episodes), offset)
 
 
-def latents_of(agent: Agent, state: AgentState, observations: Any) -> Array:
-    """phi [E, T+1, d] of observations [E, T+1, ...]."""
+def latents_of(agent: Agent, state: AgentState, frames: Any, history: int) -> Array:
+    """phi [E, T+1, d] of what was seen in E episodes, from their stored frames [E, T+1, ...].
+
+    Where frames are stacked, one episode after another: pictures of all at once would fill the memory.
+    """
+    if history > 1:
+
+        def one(episode: Any) -> Array:
+            stacked = replay.stack(jax.tree.map(lambda leaf: leaf[None], episode), history)
+            return agent.represent(state, jax.tree.map(lambda leaf: leaf[0], stacked))
+
+        return jax.lax.map(one, frames)
+    observations = frames
     lead = jax.tree.leaves(observations)[0].shape[:2]
     flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), observations)
     return agent.represent(state, flat).reshape(*lead, -1)

@@ -128,6 +128,9 @@ class Memory:
 PHYSICS = 0.4
 
 
+PICTURES = 8  # states of a sample whose pictures and convolutions live at once in an update
+
+
 def estimate(config: Config, schedule: Schedule, agent: Agent, state: Any, num_devices: int) -> Memory:
     """What a run needs on each device, from the shapes of its TrainState and before anything is compiled."""
     ring, under_way = nbytes(state.ring) // num_devices, nbytes(state.cohorts) // num_devices
@@ -136,6 +139,7 @@ def estimate(config: Config, schedule: Schedule, agent: Agent, state: Any, num_d
     collecting = episode * (schedule.episodes_at_once + int(PHYSICS * config.num_envs)) // num_devices
     batch = config.num_seeds * config.batch_size * 4 // num_devices
     per_row = agent.scratch_rows * config.hidden + agent.scratch_pairs * config.batch_size
+    per_row += PICTURES * agent.scratch_pictures
     # An iteration collects, then learns, and both use the same scratch; a loop keeps its state twice.
     scratch = max(collecting, learner + int(batch * per_row))
     return Memory(ring, ring + under_way + learner, scratch)

@@ -30,7 +30,7 @@ def test_paper_defaults_of_every_body():
 
 def test_flags_win_over_presets_wherever_they_stand():
     small = parse(["--preset", "small", "--env", "fish"])
-    assert (small.hidden, small.skill_dim) == (256, 3)
+    assert (small.hidden, small.skill_dim) == (64, 3)
     for order in (["--hidden", "77", "--preset", "small"], ["--preset", "small", "--hidden", "77"]):
         assert parse(["--env", "fish", *order]) == dataclasses.replace(small, hidden=77)
     # A flag that repeats the paper's value is still the user's word against the preset.

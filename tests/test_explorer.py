@@ -30,6 +30,11 @@ needs_node = pytest.mark.skipif(NODE is None, reason="needs node to run the page
 SEED, STEPS = 3, 50
 
 
+def slow(*names: str) -> list:
+    """Cases behind `make test-slow`: their like is tested without."""
+    return [pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
 def skills_of(env: envs.Body, algo: str = "genda", **settings) -> Skills:
     """Skills with the weights that training starts from."""
     config = Config().replace(env=env.name, algo=algo).replace(**({"hidden": 32, "skill_dim": 2} | settings))
@@ -68,13 +73,7 @@ def scaled_error(found: np.ndarray, expected: np.ndarray) -> float:
     return float((np.abs(found - expected) / np.maximum(np.abs(expected), 1)).max())
 
 
-BODIES = [
-    "point",
-    "fish",
-    "quadruped",
-    pytest.param("humanoid", marks=pytest.mark.slow),
-    pytest.param("dog", marks=pytest.mark.slow),
-]
+BODIES = ["fish", "quadruped", *slow("point", "humanoid", "dog")]
 KINDS = mujoco.mjtSensor
 # The sensors of the last physics step as dm_control's tasks order them: kind, site, whether squashed by arcsinh.
 TOES = ["toe_front_left", "toe_front_right", "toe_back_right", "toe_back_left"]
@@ -98,6 +97,17 @@ def read_sensors(model: mujoco.MjModel, data: mujoco.MjData, name: str) -> np.nd
     return np.concatenate(rows) if rows else np.zeros(0)
 
 
+def put(model: mujoco.MjModel, state: dict) -> mujoco.MjData:
+    """MuJoCo's data in a state of the page."""
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:], data.act[:] = state["qpos"], state["qvel"], state["act"]
+    return data
+
+
+def everything(data: mujoco.MjData) -> np.ndarray:
+    return np.concatenate([data.qpos, data.qvel, data.act])
+
+
 @needs_node
 @pytest.mark.parametrize("name", BODIES)
 def test_body_in_the_page(name, tmp_path):
@@ -107,18 +117,22 @@ def test_body_in_the_page(name, tmp_path):
     actions = np.random.default_rng(0).uniform(-1, 1, (STEPS, env.action_size))
     (states,) = run_in_node(page, ["rollout", {"start": 1, "actions": actions.tolist(), "offset": [0.5, -1.0]}])
 
-    # C MuJoCo, open loop from the page's first state.
+    # C MuJoCo, open loop from the page's first state. A falling humanoid multiplies a difference of 1e-15 m in its
+    # start by 1e7 to 1e10 within these steps, in C alone: where a twin with such a start differs, the page may too.
     model = mujoco.MjModel.from_xml_string(json.loads(part(page, "run"))["xml"])
-    data = mujoco.MjData(model)
-    for field in ("qpos", "qvel", "act"):
-        getattr(data, field)[:] = states[0][field]
+    data, twin = (put(model, states[0]) for _ in range(2))
+    twin.qpos[:2] += 1e-15
     low, high = model.actuator_ctrlrange.T
+    allowed = 1e-9
     for action, found in zip(actions, states[1:], strict=True):
-        data.ctrl[:] = low + (high - low) * (action + 1) / 2
-        mujoco.mj_step(model, data, env.physics_steps)
-        expected = np.concatenate([data.qpos, data.qvel, data.act])
-        np.testing.assert_allclose(np.concatenate([found["qpos"], found["qvel"], found["act"]]), expected, atol=1e-9)
+        for each in (data, twin):
+            each.ctrl[:] = low + (high - low) * (action + 1) / 2
+            mujoco.mj_step(model, each, env.physics_steps)
+        allowed = max(allowed, 30 * np.abs(everything(twin) - everything(data)).max())
+        page_state = np.concatenate([found["qpos"], found["qvel"], found["act"]])
+        assert np.abs(page_state - everything(data)).max() <= allowed
         np.testing.assert_allclose(found["sensors"], read_sensors(model, data, name), rtol=1e-6, atol=1e-6)
+    assert allowed <= 1e-9 or name in ("humanoid", "dog")
 
     # The start is one of the body's, moved; the observation is the environment's for the same states.
     moved = np.array(states[0]["qpos"]) - np.r_[0.5, -1.0, np.zeros(env.model.nq - 2)]
@@ -143,10 +157,11 @@ AGENTS = {
     "cic": {"algo": "cic", "skill_dim": 7},
     "half": {"hidden": 512},
 }
+QUICK = ("genda", "diayn", "half")
 
 
 @needs_node
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", [*QUICK, *slow(*sorted(AGENTS.keys() - set(QUICK)))])
 def test_actions_and_phi_in_the_page(name, tmp_path):
     env = envs.make("point", bank_size=16)
     skills = skills_of(env, **AGENTS[name])
@@ -166,7 +181,7 @@ def test_actions_and_phi_in_the_page(name, tmp_path):
 
 
 @needs_node
-@pytest.mark.parametrize("name", ["point", "fish"])
+@pytest.mark.parametrize("name", ["point", *slow("fish")])
 def test_skills_end_where_the_evaluation_says(name, tmp_path):
     env = envs.make(name)
     skills = skills_of(env, skill_dim=env.position_size)
@@ -182,7 +197,7 @@ def test_skills_end_where_the_evaluation_says(name, tmp_path):
 
 
 @needs_node
-@pytest.mark.parametrize("algo", ["genda", "cic"])
+@pytest.mark.parametrize("algo", ["genda", *slow("cic")])
 def test_controller_in_the_page(algo, tmp_path):
     """The controller's skills as JAX's, and walls that hold: the page's point never leaves the maze's room."""
     task = goals.make("point", "maze_easy")

@@ -140,13 +140,13 @@ def call(monkeypatch, *arguments: str) -> None:
     start.main(command_line.main, "--ckpt")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("other", [["--explore"], ["--task", "rs_rg"], ["--offset", "1", "2"]])
 def test_a_video_of_what_is_recorded_takes_nothing_else(other):
     with pytest.raises(UserError, match="--video shows an evaluation that is recorded"):
         command_line.parse(["--ckpt", "runs/x", "--video", *other])
 
 
+@pytest.mark.slow
 def test_command_line_on_a_maze_file(point_run, tmp_path, monkeypatch, capsys):
     (tmp_path / "corner.txt").write_text(MAZE)
     sizes = {"macro_steps": 600, "hidden": 16, "gradient_steps": 2, "warmup_episodes": 8}

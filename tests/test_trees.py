@@ -84,9 +84,9 @@ def test_a_decoder_s_features_are_split_as_the_observation_is():
     features = jnp.arange(2.0 * encoders.size(spec)).reshape(2, -1)
     rebuilt = encoders.split(features, spec)
     assert rebuilt["clock"].shape == (2, 3) and rebuilt["place"].shape == (2, 6)
-    np.testing.assert_array_equal(encoders.join(rebuilt), features)
+    np.testing.assert_array_equal(encoders.Join().apply({}, rebuilt), features)
 
 
 def test_what_has_no_encoder_is_named():
-    with pytest.raises(TypeError, match=r"no encoder for uint8\[4, 8, 8, 3\]"):
-        encoders.join(jnp.zeros((4, 8, 8, 3), jnp.uint8))
+    with pytest.raises(TypeError, match=r"no encoder for int32\[4, 8\]"):
+        encoders.Join().apply({}, jnp.zeros((4, 8), jnp.int32))

@@ -164,7 +164,7 @@ export class Scene2D {
     light.addColorStop(0.5, css(color));
     light.addColorStop(1, css(mix(color, INK, 0.3)));
     pen.beginPath();
-    pen.ellipse(centre[0], centre[1], Math.max(long, 0.5), Math.max(short, 0.5), angle, 0, 2 * Math.PI);
+    pen.ellipse(centre[0], centre[1], Math.max(long, 2), Math.max(short, 0.5), angle, 0, 2 * Math.PI);
     pen.fillStyle = light;
     pen.fill();
     pen.strokeStyle = css(mix(color, INK, 0.55));

@@ -7,6 +7,7 @@ An agent is one module here with `make(config, spec) -> Agent` and, where it has
 from importlib import import_module
 from types import ModuleType
 
+from genda_mjx import encoders
 from genda_mjx.agents.base import Agent, AgentState, Batch, Spec
 from genda_mjx.config import AgentOptions, Config, UserError
 
@@ -33,4 +34,5 @@ def options_class(algo: str) -> type[AgentOptions]:
 
 
 def make(config: Config, spec: Spec) -> Agent:
-    return module_of(config.algo).make(config.replace(), spec)
+    agent = module_of(config.algo).make(config.replace(), spec)
+    return agent._replace(scratch_pictures=encoders.scratch(spec.observation, config.cnn_depth))

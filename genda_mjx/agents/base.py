@@ -67,6 +67,7 @@ class Agent(NamedTuple):
     # Arrays that live at once in an update, by XLA's memory analysis on the CPU (tests/test_memory.py).
     scratch_rows: float = 36.0  # [B, hidden]; the default is the largest agent's, GenDa's
     scratch_pairs: float = 0.0  # [B, B]
+    scratch_pictures: int = 0  # numbers of one observation's pictures on their way through the convolutions
 
 
 def pick(params: Params, names: Iterable[str]) -> Params:

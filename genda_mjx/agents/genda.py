@@ -114,7 +114,7 @@ def make(config: Config, spec: Spec) -> Agent:
             noise = devices.own_rows(lambda rows: jax.random.normal(key_cib, (rows, options.cib_dim)), len(mean))
             local = mean + jnp.exp(log_std) * noise
             decoded = net.decoder(params["decoder"], stop_gradient(now), local)
-            metrics["reconstruction"] = cib.reconstruction_loss(decoded, batch.s)
+            metrics["reconstruction"] = cib.reconstruction_loss(decoded, encoders.values(batch.s))
             metrics["kl"] = cib.kl_loss(mean, log_std)
             loss += metrics["reconstruction"] + options.kl_weight * metrics["kl"]
         if learns_gate:
@@ -165,9 +165,10 @@ class Networks:
         dtype = networks.precision(config.bf16)
         options: Options = config.agent
         self.config, self.options, self.observation = config, options, spec.observation
-        self._phi = networks.MLP(config.hidden, config.skill_dim, dtype)
-        self._encoder = networks.Gaussian(config.hidden, options.cib_dim, networks.LECUN, dtype)
-        self._decoder = networks.MLP(config.hidden, encoders.size(spec.observation), dtype, networks.LECUN)
+        self._phi = networks.MLP(config.hidden, config.skill_dim, dtype, depth=config.cnn_depth)
+        self._encoder = networks.Gaussian(config.hidden, options.cib_dim, networks.LECUN, dtype, config.cnn_depth)
+        leaves = tuple(jax.tree.leaves(spec.observation))
+        self._decoder = networks.Decoder(config.hidden, leaves, dtype, config.cnn_depth)
         self._gate = networks.Gate(2**options.gate_planes)
 
     def init(self, key_phi: Array, key_gate: Array, key_encoder: Array, key_decoder: Array) -> Params:
@@ -193,7 +194,7 @@ class Networks:
 
     def decoder(self, params: Params, phi: Array, local: Array) -> Any:
         """The observation, rebuilt."""
-        return encoders.split(self._decoder.apply(params, phi, local), self.observation)
+        return jax.tree.structure(self.observation).unflatten(self._decoder.apply(params, phi, local))
 
     @property
     def seen_spec(self) -> Any:

@@ -32,6 +32,7 @@ class ControllerConfig:
     warmup_episodes: int = 100  # episodes with random skills before learning, rounded up to whole N
     her_ratio: float = 0.8  # share of sampled transitions whose goal becomes a later position of the same episode
     hidden: int = 1024  # width of both hidden layers (code: 512)
+    cnn_depth: int = 48  # channels of the first of four convolutions, over skills that see pixels
     actor_rate: float = 3e-4  # Adam (code: 1e-4)
     critic_rate: float = 3e-4  # Adam
     alpha_rate: float = 1e-3  # Adam, on log alpha
@@ -51,7 +52,7 @@ class ControllerConfig:
 PRESETS: dict[str, ControllerConfig] = {
     "paper": ControllerConfig(),
     "small": ControllerConfig(
-        hidden=128, actor_rate=1e-3, critic_rate=1e-3, gradient_steps=50, warmup_episodes=40, discount=0.95
+        hidden=128, cnn_depth=8, actor_rate=1e-3, critic_rate=1e-3, gradient_steps=50, warmup_episodes=40, discount=0.95
     ),
 }
 
@@ -98,7 +99,12 @@ def make(config: ControllerConfig, agent: Agent, seen: Any) -> Controller:
     """The controller for an agent's skills; seen: shapes of (observation, goal)."""
     skills, dim = agent.skills, agent.skills.dim
     rates = {name: getattr(config, name) for name in ("actor_rate", "critic_rate", "alpha_rate", "initial_alpha")}
-    rates |= {"discount": config.discount, "hidden": config.hidden, "alpha_weight": sac.log_alpha_itself}
+    rates |= {
+        "discount": config.discount,
+        "hidden": config.hidden,
+        "depth": config.cnn_depth,
+        "alpha_weight": sac.log_alpha_itself,
+    }
     if skills.is_list:
         actor_critic = Categorical(actions=dim, target_entropy=config.entropy_share * jnp.log(dim).item(), **rates)
     else:
@@ -171,11 +177,11 @@ class Categorical(sac.ActorCritic):
 
     @property
     def _actor(self) -> networks.MLP:
-        return networks.MLP(self.hidden, self.actions)
+        return networks.MLP(self.hidden, self.actions, depth=self.depth)
 
     @property
     def _critic(self) -> networks.nn.Module:
-        return networks.twin_critic(self.hidden, self.actions)
+        return networks.twin_critic(self.hidden, self.actions, depth=self.depth)
 
     def explore(self, key: Array, n: int) -> Array:
         return jax.random.randint(key, (n,), 0, self.actions)

@@ -27,7 +27,7 @@ def parse(arguments: list[str] | None = None) -> Config:
         refuse_others(base.algo, unknown)
     else:
         many = first.num_envs if names(flags).isdisjoint(SCHEDULE_FLAGS) else None
-        base = preset(first.env, first.preset, first.algo, many, **dataclasses.asdict(first.agent))
+        base = preset(first.env, first.preset, first.algo, many, pixels=first.pixels, **dataclasses.asdict(first.agent))
     config, _ = _parse_over(base, given)
     return dataclasses.replace(config, out=str(run_folder(first)))
 

@@ -11,7 +11,7 @@ import numpy as np
 from envs import measures
 from envs.base import SkillEnv
 from genda_mjx import evaluate as evaluation
-from genda_mjx.build import make_env
+from genda_mjx.build import env_of
 from genda_mjx.config import UserError
 from genda_mjx.evaluate import Episodes
 from genda_mjx.runs import explore as explorer
@@ -59,20 +59,24 @@ def evaluate(
     compile_cache: str = "",
     env: SkillEnv | None = None,
     explore: bool = False,
+    floor: str | None = None,
 ) -> dict[str, Any]:
     """Returns what the last line of eval.py says, and writes it to the run folder, beside the plots.
 
     step: the newest checkpoint if None. offset, distances: `--offset` and `--offsets`. env: instead of the run's body.
     explore: also write a page in which the skills run live.
+    floor: instead of the run's, for one that sees pixels.
     """
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}; it must be greater than 0")
     if any(distance < 0 for distance in distances):
         raise UserError(f"--offsets are distances in metres, got {' '.join(f'{d:g}' for d in distances)}")
     config, progress = read_run(folder), Progress()
+    if floor is not None and not config.pixels:
+        raise UserError(f"--floor {floor}: the run in {folder} sees no floor; train one with --pixels")
     start.prepare(compile_cache)
     with progress.waiting(f"building {config.env}"):
-        env = env or make_env(config.env)
+        env = env or env_of(config, floor)
     skills = load_skills(folder, step, env, progress)
     draft = explorer.draft(env, skills) if explore else None
     with progress.waiting("compiling evaluation"):
@@ -84,8 +88,10 @@ def evaluate(
     found = session.summary(origin)
     result = asked | found
     title = f"{config.env}, {skills.step:,} steps: {number(result[env.headline])} {env.unit}"
-    written = list(plots.draw_episodes(folder / "eval", str(skills.step), title, skills.agent.skills, origin).values())
-    label = f"{skills.step}"
+    label = f"{skills.step}" + ("" if floor is None else f"_{floor}")
+    if config.pixels:
+        result["floor"] = floor or config.floor
+    written = list(plots.draw_episodes(folder / "eval", label, title, skills.agent.skills, origin).values())
     if offset is not None:
         label += f"_offset_{offset[0]:g}_{offset[1]:g}"
         written.append(session.file(f"offset_{label}.png"))

@@ -21,7 +21,8 @@ from genda_mjx.config import OF_A_START, RESUMABLE, Config, UserError
 
 
 def run_folder(config: Config) -> Path:
-    return Path(config.out or f"runs/{config.env}" + (f"_{config.algo}" if config.algo != "genda" else ""))
+    name = "_".join([config.env] + ["pixels"] * config.pixels + [config.algo] * (config.algo != "genda"))
+    return Path(config.out or f"runs/{name}")
 
 
 def seed_folder(config: Config, run: Path, member: int) -> Path:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from envs import pixels
 from envs.tasks import goals
 from genda_mjx import evaluate
-from genda_mjx.config import UserError
+from genda_mjx.config import Config, UserError
 from genda_mjx.downstream import controller
 from genda_mjx.downstream import program as downstream
 from genda_mjx.downstream.controller import ControllerConfig
@@ -79,11 +80,11 @@ def run_task(
     controller.validate(config)
     if len(seeds) < 1:
         raise UserError(f"--seeds is {len(seeds)}; it must be greater than 0")
-    body, progress = (skills.config if skills else read_run(folder)).env, Progress()
+    run, progress = skills.config if skills else read_run(folder), Progress()
     start.prepare(compile_cache)
     if task is None:
-        with progress.waiting(f"building {body} for {options.task}"):
-            task = make_task(body, options)
+        with progress.waiting(f"building {run.env} for {options.task}"):
+            task = make_task(run, options)
     skills = skills or load_skills(folder, step, task.env, progress)
     if int(skills.state.updates) == 0:
         raise UserError(f"step {skills.step} of {folder} is from the warm-up: no skills yet; train on")
@@ -118,9 +119,11 @@ def write_page(trial: Trial, seed: int) -> Path:
     return page
 
 
-def make_task(body: str, options: TaskOptions) -> goals.GoalTask:
+def make_task(run: Config, options: TaskOptions) -> goals.GoalTask:
+    """The task for the skills of a run, which may see pixels."""
     try:
-        return goals.make(body, **options.for_goals())
+        task = goals.make(run.env, **options.for_goals())
+        return pixels.filmed(task, run.pixel_size, run.floor) if run.pixels else task
     except ValueError as error:
         raise UserError(str(error)) from error
 
