@@ -1,10 +1,11 @@
 """Pictures a CPU-second: `envs.render` against MuJoCo's software renderer and against the physics of the same copies.
 
-    python -m benchmarks.render [--bodies quadruped humanoid] [--copies 8 128]
+    python -m benchmarks.render [--bodies quadruped humanoid] [--copies 8 128] [--pictures_only]
 
 All in one process, with the same states, 64 x 64 pixels and the same content (no shadow, no reflection); CPU time, as
-other work on the machine then changes little. MuJoCo's renderer needs software OpenGL (Debian: apt install libosmesa6)
-and is left out, with a line that says so, where there is none.
+other work on the machine then changes little. MuJoCo draws with four samples a pixel, as it does unless told otherwise,
+and with one, as ours. Its renderer needs software OpenGL (Debian: apt install libosmesa6) and is left out, with a line
+that says so, where there is none.
 """
 
 import os
@@ -38,22 +39,30 @@ def cpu_seconds(work: Callable[[], object]) -> float:
     return (time.process_time() - begin) / calls
 
 
-def measure_ours(env: envs.Body, copies: int) -> tuple[float, float, np.ndarray]:
-    """CPU seconds of one env.step and one picture of all copies, and their coordinates [copies, nq]."""
+def states(env: envs.Body, copies: int, with_step: bool) -> tuple[float | None, np.ndarray]:
+    """CPU seconds of one env.step of all copies, and their coordinates [copies, nq] after some; or start states."""
+    if not with_step:
+        return None, np.resize(env.bank.qpos, (copies, env.model.nq))
     step = jax.jit(jax.vmap(env.step))
     state = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), copies))
     actions = jax.random.uniform(jax.random.key(1), (WARM_STEPS, copies, env.action_size), minval=-1)
     for action in actions:
         state = step(state, action)
-    scene, qpos = render.scene_of(env), state.pipeline_state.physics.qpos
+    return cpu_seconds(lambda: step(state, actions[0])), np.asarray(state.pipeline_state.physics.qpos)
+
+
+def measure_ours(env: envs.Body, qpos: np.ndarray) -> float:
+    """CPU seconds of one picture of all copies, kinematics included."""
+    scene = render.scene_of(env)
     picture = jax.jit(jax.vmap(lambda q: render.draw(scene, *render.poses(env.physics_model, q))))
-    return cpu_seconds(lambda: step(state, actions[0])), cpu_seconds(lambda: picture(qpos)), np.asarray(qpos)
+    qpos = jnp.asarray(qpos)
+    return cpu_seconds(lambda: picture(qpos))
 
 
-def measure_mujoco(env: envs.Body, qpos: np.ndarray) -> float | None:
+def measure_mujoco(env: envs.Body, qpos: np.ndarray, samples: int) -> float | None:
     """CPU seconds of one picture by MuJoCo's software renderer, kinematics included; None without OpenGL."""
     model = env.stock_spec().compile()
-    model.vis.quality.offsamples = 0  # one sample a pixel, as ours
+    model.vis.quality.offsamples = samples if samples > 1 else 0
     data = mujoco.MjData(model)
     try:
         renderer = mujoco.Renderer(model, 64, 64)
@@ -82,16 +91,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bodies", nargs="+", default=["quadruped", "humanoid"], choices=envs.NAMES)
     parser.add_argument("--copies", nargs="+", type=int, default=[8, 128])
+    parser.add_argument("--pictures_only", action="store_true", help="no physics, which takes longest to compile")
     options = parser.parse_args()
-    print("body        copies  env.step/s  pictures/s  picture : step  MuJoCo pictures/s  ours : MuJoCo")
+    print(
+        "body        copies  env.step/s  pictures/s  picture : step  ours : MuJoCo, 4 samples  ours : MuJoCo, 1 sample"
+    )
     for name in options.bodies:
         env = envs.make(name)
         for copies in options.copies:
-            step, picture, qpos = measure_ours(env, copies)
-            theirs = measure_mujoco(env, qpos)
-            beside = f"{1 / theirs:17.0f}  {theirs * copies / picture:12.1f}x" if theirs else ""
-            rates = f"{copies / step:10.0f}  {copies / picture:10.0f}  {picture / step:13.2f}x"
-            print(f"{name:10}  {copies:6}  {rates}  {beside}", flush=True)
+            step, qpos = states(env, copies, not options.pictures_only)
+            picture = measure_ours(env, qpos) / copies
+            ratio = f"{copies / step:10.0f}  {1 / picture:10.0f}  {picture * copies / step:13.2f}x" if step else ""
+            theirs = [measure_mujoco(env, qpos, samples) for samples in (4, 1)]
+            beside = [f"{t / picture:9.1f}x ({1 / t:.0f}/s)" if t else "" for t in theirs]
+            print(f"{name:10}  {copies:6}  {ratio or f'{1 / picture:22.0f}'}  {'  '.join(beside)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -69,7 +69,13 @@ def test_rays_meet_shapes_where_mujocos_rays_do():
         kinds[name] |= {c: size[:, i, None] for i, c in enumerate("abc")}
     kinds = jax.tree.map(np.float32, kinds)
     d = np.concatenate([rng.uniform(-0.6, 0.6, (2, 4000)), -np.ones((1, 4000))])
-    depth, index = jax.jit(lambda kinds: rays.nearest(kinds, tuple(np.float32(d[:, None])), 1))(kinds)
+
+    @jax.jit
+    def nearest(kinds):
+        in_order = {name: kinds[name] for name in types}  # jit sorts a dictionary
+        return rays.nearest(in_order, tuple(np.float32(d[:, None])), 1)
+
+    depth, index = nearest(kinds)
     geom, expected, found = np.zeros(1, np.int32), [], []
     for direction in d.T:
         expected.append(mujoco.mj_ray(model, data, np.zeros(3), direction, None, 1, -1, geom))
@@ -163,7 +169,7 @@ def test_subsamples_are_means_and_shadows_darken(point):
     qpos = np.zeros((1, 2), np.float32)
     fine, plain = drawn(point, qpos, size=(128, 128))[0], drawn(point, qpos, subsamples=2)[0]
     np.testing.assert_allclose(fine.reshape(64, 2, 64, 2, 3).mean((1, 3)), plain, atol=0.6)
-    darker = drawn(point, qpos)[0].astype(int) - drawn(point, qpos, shadow=True)[0]
+    darker = fine.astype(int) - drawn(point, qpos, size=(128, 128), shadow=True)[0]
     assert darker.min() >= 0 and darker.max() > 20
 
 

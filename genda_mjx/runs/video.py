@@ -28,7 +28,7 @@ from genda_mjx.runs.report import Progress
 SHOWN = 6  # skills side by side if none are chosen
 SIZE = 256  # pixels, of one skill
 MP4_RATE, GIF_RATE = 25, 10  # frames a second, at most
-GIF_COLORS = 64
+GIF_COLORS = 96
 STRIPE = 6  # rows on top in the colour that the plots give the skill
 
 
@@ -161,6 +161,6 @@ def write_mp4(path: Path, frames: np.ndarray, rate: float) -> None:
 def write_gif(path: Path, frames: np.ndarray, rate: float) -> None:
     """The same as an endless GIF of few colours, without dithering, so that the file stays small."""
     some = np.concatenate(list(frames[:: max(1, len(frames) // 4)]))
-    palette = Image.fromarray(some).quantize(GIF_COLORS, method=Image.Quantize.MEDIANCUT)
+    palette = Image.fromarray(some).quantize(GIF_COLORS, method=Image.Quantize.MAXCOVERAGE)
     images = [Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     images[0].save(path, save_all=True, append_images=images[1:], duration=round(1000 / rate), loop=0, optimize=True)
