@@ -142,7 +142,7 @@ def begin(parts: Parts, key: Array) -> TrainState:
 def product_precision(config: Config, platform: str) -> str:
     """Of the networks' products; physics asks for "highest" itself (envs/body.py).
 
-    A CPU computes in full whatever it is asked for, but compiles "high" to other roundings.
+    A CPU computes in full whatever it is asked for; asked for the same, its program stays the same to the letter.
     """
     return "highest" if platform == "cpu" else config.precision
 

@@ -25,13 +25,14 @@ def test_the_nearest_come_in_order_and_the_earlier_of_equals_first(way):
         np.testing.assert_array_equal(taken, expected)
 
 
-def test_only_a_program_for_a_cpu_sorts():
+def test_only_a_program_for_a_cpu_sorts_a_short_list():
     def choose(distance):
         return contacts.nearest(distance, distance, 3)
 
-    for platform, sorts in (("cpu", True), ("tpu", False), ("cuda", False)):
-        text = jax.jit(choose).trace(jnp.zeros(9)).lower(lowering_platforms=(platform,)).as_text()
-        assert ("top_k" in text) == sorts
+    for platform, short_sorts in (("cpu", True), ("tpu", False), ("cuda", False)):
+        for size, sorts in ((9, short_sorts), (contacts.SHORT + 1, True)):
+            text = jax.jit(choose).trace(jnp.zeros(size)).lower(lowering_platforms=(platform,)).as_text()
+            assert ("top_k" in text) == sorts
 
 
 def test_contacts_are_those_of_mjx(monkeypatch):

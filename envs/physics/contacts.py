@@ -22,6 +22,7 @@ from envs.physics.tree import Poses, attached
 from envs.physics.vectors import cross
 
 Array = jax.Array
+SHORT = 64  # entries of a list that accelerators rank instead of sorting
 
 
 def collide(physics_model: PhysicsModel, poses: Poses):
@@ -70,8 +71,11 @@ def _contacts(mjx_model: mjx.Model, data: mjx.Data):
 def nearest(distance: Array, entries: Any, count: int) -> Any:
     """The `count` entries (leaves [n, ...]) with the smallest distances [n], nearest first, the earlier one of equals.
 
-    A CPU sorts and gathers. On accelerators both are slow and want the copies first, and the lists are short.
+    A CPU sorts and gathers, and so does everything else with a long list. On accelerators both are slow and want the
+    copies first; comparing every two entries is cheaper there as long as the list is short (docs/performance.md).
     """
+    if len(distance) > SHORT:
+        return nearest_by_sorting(distance, entries, count)
     ways = {"cpu": partial(nearest_by_sorting, count=count), "default": partial(nearest_by_ranks, count=count)}
     return jax.lax.platform_dependent(distance, entries, **ways)
 

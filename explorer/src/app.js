@@ -64,6 +64,7 @@ class Explorer {
     $("steer").addEventListener("click", () => this.setSteering(!world.steering));
     this.setSteering(true);
     world.onSteer = () => this.chosen(world.z);
+    this.paths.look(world.arena.middle, 1.05 * world.arena.half);
     this.paths.onPlace = this.stage.onTap = (place) => this.setGoal(place);
   }
 

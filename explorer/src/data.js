@@ -10,10 +10,12 @@ export async function unpack(text) {
 
 /** Arrays by their rows in the table: {at, size, type}, with type f4 or f2 (half floats). */
 export function arrays(table, bytes) {
+  const halves = table.some(({ type }) => type === "f2") && Float32Array.from({ length: 65536 }, (_, bits) => fromHalf(bits));
   return table.map(({ at, size, type }) => {
     if (type === "f4") return new Float32Array(bytes.buffer.slice(at, at + 4 * size));
-    const half = new Uint16Array(bytes.buffer.slice(at, at + 2 * size));
-    return Float32Array.from(half, fromHalf);
+    const [coded, out] = [new Uint16Array(bytes.buffer.slice(at, at + 2 * size)), new Float32Array(size)];
+    for (let i = 0; i < size; i++) out[i] = halves[coded[i]];
+    return out;
   });
 }
 

@@ -7,13 +7,13 @@ const NEAR = 14; // pixels within which a tap takes a line
 export class Panel {
   /** lines: [[x, y], ...] of each evaluated skill; pick(index) is called for the line that was tapped. */
   constructor(canvas, lines, colors, pick) {
-    Object.assign(this, { canvas, lines, colors, chosen: -1 });
+    Object.assign(this, { canvas, lines, colors, chosen: -1, centre: [0, 0] });
     this.pen = canvas.getContext("2d");
     this.reach = 1.08 * Math.max(1e-6, ...lines.flat().map(([x, y]) => Math.max(Math.abs(x), Math.abs(y ?? 0))));
     canvas.addEventListener("click", (event) => {
       const box = canvas.getBoundingClientRect();
       const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-      if (this.onPlace) return this.onPlace([(x - this.middle[0]) / this.scale, (this.middle[1] - y) / this.scale]);
+      if (this.onPlace) return this.onPlace(this.placeOf(x, y));
       const index = this.nearest(x, y);
       if (index >= 0) pick(index);
     });
@@ -49,25 +49,38 @@ export class Panel {
   /** Zooms out when the way leaves the picture. */
   fit(paths, box) {
     let most = this.reach;
-    for (const { points } of paths) for (const [x, y] of points.slice(-1)) most = Math.max(most, 1.05 * Math.abs(x), 1.05 * Math.abs(y));
+    for (const { points } of paths) for (const [x, y] of points.slice(-1)) most = Math.max(most, 1.05 * Math.abs(x - this.centre[0]), 1.05 * Math.abs((y ?? 0) - this.centre[1]));
     this.shown = Math.max(most, (this.shown ?? most) * 0.98, this.reach);
     this.scale = Math.min(box.width, box.height) / 2 / this.shown;
     this.middle = [box.width / 2, box.height / 2];
   }
 
   at([x, y]) {
-    return [this.middle[0] + x * this.scale, this.middle[1] - (y ?? 0) * this.scale];
+    return [
+      this.middle[0] + (x - this.centre[0]) * this.scale,
+      this.middle[1] - ((y ?? 0) - this.centre[1]) * this.scale,
+    ];
+  }
+
+  placeOf(px, py) {
+    return [this.centre[0] + (px - this.middle[0]) / this.scale, this.centre[1] + (this.middle[1] - py) / this.scale];
+  }
+
+  /** Shows a square about another centre. */
+  look(centre, reach) {
+    Object.assign(this, { centre, reach });
   }
 
   axes(box) {
     const { pen } = this;
     pen.strokeStyle = "rgba(90,110,140,0.25)";
     pen.lineWidth = 1;
+    const [x, y] = this.at([0, 0]);
     pen.beginPath();
-    pen.moveTo(0, this.middle[1]);
-    pen.lineTo(box.width, this.middle[1]);
-    pen.moveTo(this.middle[0], 0);
-    pen.lineTo(this.middle[0], box.height);
+    pen.moveTo(0, y);
+    pen.lineTo(box.width, y);
+    pen.moveTo(x, 0);
+    pen.lineTo(x, box.height);
     pen.stroke();
     const round = Number(this.shown.toPrecision(1)) / 2;
     const [x0, y0] = [8, box.height - 10];

@@ -14,6 +14,7 @@ export class Stage {
     this.size = this.bodySize();
     this.camera = new Camera(this.reach());
     this.camera.target = this.centre();
+    if (world.task) this.camera.elevation = 0.9;
     this.open(wanted);
     this.listen();
   }
@@ -26,6 +27,7 @@ export class Stage {
   }
 
   reach() {
+    if (this.world.task) return 2.6 * this.world.arena.half;
     const farthest = Math.max(...this.world.episodes.paths.flat().map((p) => Math.hypot(p[0], p[1])));
     return Math.max(3.1 * this.size, 0.12 * farthest);
   }
@@ -56,6 +58,7 @@ export class Stage {
   }
 
   centre() {
+    if (this.camera && this.world.task) return [...this.world.arena.middle, 0];
     const all = this.world.bodies.map((body) => this.whereIs(body));
     return [0, 1, 2].map((i) => all.reduce((sum, p) => sum + p[i], 0) / all.length);
   }

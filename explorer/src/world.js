@@ -54,6 +54,16 @@ export class World {
     for (const [i, body] of this.bodies.entries()) if (body.steps % this.run.physics_steps === 0) body.choose(this.chosen[i] ?? z);
   }
 
+  /** The middle and half size of what a task's picture should hold: its walls, or start and goal. */
+  get arena() {
+    const { walls, radius } = this.task;
+    const corners = walls.flatMap(({ x, y, width, height }) => [[x, y], [x + width, y + height]]);
+    const places = corners.length ? corners : [this.task.goal, ...this.starts.map(({ qpos }) => qpos)];
+    const [low, high] = [Math.min, Math.max].map((pick) => [0, 1].map((i) => pick(...places.map((p) => p[i]))));
+    const half = Math.max(high[0] - low[0], high[1] - low[1]) / 2 + (corners.length ? 0 : 2 * radius);
+    return { middle: [(low[0] + high[0]) / 2, (low[1] + high[1]) / 2], half };
+  }
+
   /** The controller's skill, where it is its turn: it holds one for `skill_steps` agent steps. */
   steer() {
     const { first, task, run } = this;

@@ -14,7 +14,7 @@ from envs.base import SkillEnv
 from envs.body import Body
 from envs.tasks.layout import Maze
 from genda_mjx import evaluate as evaluation
-from genda_mjx.build import make_env
+from genda_mjx.build import env_of
 from genda_mjx.config import UserError
 from genda_mjx.evaluate import Episodes
 from genda_mjx.explorer import body, page
@@ -42,7 +42,7 @@ class Draft(NamedTuple):
 def draft(env: SkillEnv, skills: Skills, maze: Maze | None = None) -> Draft:
     """Traces body and policy; refuses what a browser cannot run before anything is written. maze: around the body."""
     if not isinstance(env, Body):
-        raise UserError("--explore shows bodies that MuJoCo simulates; this environment is not one")
+        raise UserError("--explore shows policies that see a MuJoCo body's coordinates; this run sees something else")
     (size,), dim = env.observation_spec.shape, skills.agent.skills.dim
     agent, state = skills.agent, skills.state
     try:
@@ -144,7 +144,7 @@ def explore(folder: str | Path, step: int | None = None) -> Page:
     folder, progress = Path(folder), Progress()
     config, (_, member) = read_run(folder), locate(folder)
     with progress.waiting(f"building {config.env}"):
-        env = make_env(config.env)
+        env = env_of(config)
     skills = load_skills(folder, step, env, progress)
     episodes = recorded(folder, skills.step)
     key = evaluation.evaluation_key(config.seed + member, skills.step)
