@@ -274,10 +274,10 @@ def test_an_update_on_pixels_equals_the_plain_one():
 
 
 @pytest.mark.parametrize(
-    "algo", ["genda", "cic", *(pytest.param(name, marks=pytest.mark.slow) for name in ("metra", "csf", "diayn"))]
+    "algo", ["genda", *(pytest.param(name, marks=pytest.mark.slow) for name in ("metra", "csf", "diayn", "cic"))]
 )
 def test_every_agent_learns_from_pixels(point, algo):
-    """The slow ones encode as these two do. cohorts and seeds ride along with one agent each."""
+    """The slow ones encode as this one does. cohorts and seeds ride along with one agent each."""
     more = {"cohorts": 2} if algo == "cic" else {"num_seeds": 2} if algo == "metra" else {}
     built = build(small(algo=algo, skill_dim=3, num_envs=4, **more), point)
     keys = jax.random.split(jax.random.key(0)) if more.get("num_seeds") else jax.random.key(0)
@@ -296,6 +296,7 @@ def test_every_agent_learns_from_pixels(point, algo):
     assert algo == "cic" or np.isfinite(episodes.latents).all()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_a_straight_one_and_is_shown_on_other_floors(point, tmp_path):
     def run(name, **changes):  # diayn compiles fastest; what is tested is the loop
         assert train(small(out=str(tmp_path / name), eval_episodes=3, algo="diayn", **changes), point)
@@ -320,6 +321,7 @@ def test_a_resumed_run_equals_a_straight_one_and_is_shown_on_other_floors(point,
     assert found[None]["mean_distance"] != found["unicolor"]["mean_distance"]  # the floor reaches the policy
 
 
+@pytest.mark.slow
 def test_a_controller_learns_over_skills_that_see_pixels(point):
     task = filmed(goals.make("point", "fs_rg", horizon=4), SIDE)
     short = {"skill_steps": 2, "num_episodes": 2, "macro_steps": 12, "warmup_episodes": 2, "eval_episodes": 2}
@@ -373,6 +375,6 @@ def test_a_body_without_a_camera_is_refused_before_it_is_built(monkeypatch):
 
 
 def test_floors_belong_to_pixels(tmp_path):
-    train(tiny(out=str(tmp_path / "run"), total_steps=80), Walk())
+    train(tiny(out=str(tmp_path / "run"), total_steps=80, algo="diayn", skill_dim=4), Walk())
     with pytest.raises(UserError, match=r"--floor unicolor: the run in .* sees no floor"):
         look(tmp_path / "run", floor="unicolor", env=Walk())
