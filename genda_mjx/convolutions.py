@@ -1,9 +1,10 @@
 """Strided convolutions and their transposes, arranged so that a CPU computes them with its fast routines too.
 
-XLA's CPU has a fast routine for a plain convolution only. Two arrangements keep to it: under `vmap` with one kernel for
-each copy (twin critics, seeds) the copies are convolved one after the other instead of as groups of one convolution,
-and a transposed convolution is a plain one of half the kernel that writes the four pixels of a block as channels.
-The gradient of its kernel is a sum of matrix products. docs/pixels.md has the times.
+XLA's CPU backend has a fast routine for a plain convolution only, and inside a loop, where all our updates are, only
+for one whose arrays are in the usual order. The gradients that jax derives are not, and take six times as long there.
+So gradients are written out here, as plain convolutions and matrix products; a transposed convolution is a plain one of
+half the kernel that writes the four pixels of a block as channels; and under `vmap` with one kernel for each copy (twin
+critics, seeds) the copies are convolved one after the other. docs/pixels.md has the times.
 """
 
 from collections.abc import Callable
@@ -40,7 +41,21 @@ def _plain(x: Array, kernel: Array) -> Array:
 
 
 def _plain_back(x: Array, kernel: Array, g: Array) -> tuple[Array, Array]:
-    return jax.vjp(_plain, x, kernel)[1](g)
+    """In blocks of 2 x 2 pixels it is a convolution of stride 1 with half the kernel."""
+    half, (batch, height, width, channels), out = len(kernel) // 2, x.shape, g.shape[-1]
+    rows, columns = g.shape[1] + half - 1, g.shape[2] + half - 1  # blocks that the kernel touches
+    blocks = x[:, : 2 * rows, : 2 * columns].reshape(batch, rows, 2, columns, 2, channels)
+    blocks = blocks.swapaxes(2, 3).reshape(batch, rows, columns, 4 * channels)
+
+    def product(i: int, j: int) -> Array:
+        part = blocks[:, i : i + g.shape[1], j : j + g.shape[2]]
+        return jnp.einsum("bhwc,bhwo->co", part, g).reshape(2, 2, channels, out)
+
+    to_kernel = jnp.stack([jnp.stack([product(i, j) for j in range(half)]) for i in range(half)])
+    to_kernel = to_kernel.transpose(0, 2, 1, 3, 4, 5).reshape(kernel.shape)
+    to_x = up(g, kernel.swapaxes(2, 3))
+    edge = [(0, 0), (0, height - 2 * rows), (0, width - 2 * columns), (0, 0)]
+    return jnp.pad(to_x, edge), to_kernel
 
 
 def _spread(x: Array, kernel: Array) -> Array:
