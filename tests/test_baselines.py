@@ -48,10 +48,10 @@ def test_priors():
 
 @pytest.mark.parametrize(("algo", "dim", "alpha"), [("diayn", 50, 0.1), ("cic", 64, 0.01)])
 def test_presets_win_over_those_of_the_body(algo, dim, alpha):
-    for env in ("fish", "point"):
+    for env, small in (("fish", (256, 0.05)), ("point", (8, 0.125))):
         config = parse(["--env", env, "--algo", algo, "--preset", "small"])
         assert (config.skill_dim, config.initial_alpha) == (dim, alpha)
-        assert (config.num_envs, config.utd) == (8, 0.125 if env == "point" else 0.5)  # small: one schedule for all
+        assert (config.num_envs, config.utd) == small  # one schedule for all agents
         paper = parse(["--env", env, "--algo", algo])
         assert (paper.num_envs, paper.utd * 8 * 200) == (8, 50)  # the CSF repository's
     assert parse(["--env", "fish", "--algo", algo, "--skill_dim", "5"]).skill_dim == 5
