@@ -210,7 +210,7 @@ def test_ten_kills_at_random_moments(tmp_path):
         kill_and_resume(tmp_path / str(round_), kills=10, seed=round_ + 1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_signal_saves_and_exits_cleanly(tmp_path, number):
     run = tmp_path / "run"
     command = [word if word != "3200" else "400000" for word in train_command(run, *SMALL)]
@@ -227,6 +227,7 @@ def test_signal_saves_and_exits_cleanly(tmp_path, number):
     assert [path.name for path in (run / "checkpoints").iterdir()] == [str(200 * rows)]
 
 
+@pytest.mark.slow
 def test_checkpoint_that_cannot_be_written_ends_the_run_at_once(tmp_path):
     """A file size limit, as a full disk: one line, the older checkpoint stays, nobody has to kill the process."""
     run = tmp_path / "run"

@@ -212,6 +212,7 @@ class MoveFast(Wrapper):
         return after.replace(reward=speed)
 
 
+@pytest.mark.slow
 def test_brax_sac_trains_on_fish():
     from brax.training.agents.sac import train as sac
 

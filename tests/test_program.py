@@ -128,6 +128,7 @@ print(peak, sum(x.nbytes for x in jax.tree.leaves(state.ring)))
 """
 
 
+@pytest.mark.slow
 def test_host_memory_grows_with_the_ring_not_with_a_copy_of_it():
     """Peak of a process that trains, saves a checkpoint and trains on."""
     peak, ring = zip(*(measure(size) for size in (800_000, 16_000_000)), strict=True)

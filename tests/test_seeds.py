@@ -61,6 +61,7 @@ def test_two_axes_of_copies_step_like_one():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), fold(plain), nested)
 
 
+@pytest.mark.slow
 def test_each_seed_has_its_folder_and_resumes(tmp_path):
     times = {"total_steps": 160, "checkpoint_every": 80, "eval_every": 80}
     config = tiny(algo="metra", num_seeds=2, seed=5, out=str(tmp_path / "run"), **times)

@@ -86,8 +86,7 @@ def first_state(built: Built, checkpoints: Checkpoints, progress: Progress) -> T
         if newest >= built.schedule.total_steps:
             raise UserError(f"{config.out} is already at step {newest}; raise --total_steps")
         with progress.waiting(f"restoring step {newest:,}"):
-            loaded = checkpoints.load(None, built.program.abstract)
-            return jax.device_put(loaded, built.program.formats, donate=True)
+            return sharding.in_order(checkpoints.load(None, built.program.abstract), built.program.formats)
     with progress.waiting("initialising networks and replay"):
         keys = keys_everywhere(built, sharding.seed_keys(config))
         return jax.block_until_ready(built.program.init(keys))
