@@ -28,9 +28,10 @@ demo: $(READY)
 	$(BIN)/python eval.py --ckpt runs/demo --explore
 
 # Two workers: compiling is most of the time and uses one core. A file stays on one worker, so that it shares its bodies; files in their
-# order, as those with few tests are not the short ones.
+# order, as those with few tests are not the short ones. Programs run for seconds here, so LLVM need not make them fast: that
+# takes almost half of the time. The programs are the same; `make test-slow` compiles them as users do.
 test: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	XLA_FLAGS="$(XLA_FLAGS) --xla_backend_optimization_level=0" $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
