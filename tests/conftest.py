@@ -27,6 +27,7 @@ def raw_env(name: str) -> envs.SkillEnv:
 
 
 COPIES = 64
+FAST = {"xla_backend_optimization_level": 3}  # for programs that run for long; `make test` compiles in a hurry
 
 
 @functools.cache
@@ -41,7 +42,7 @@ def batched(name: str) -> tuple[Callable, Callable]:
         body = dataclasses.replace(body, physics=dataclasses.replace(body.physics, qpos=qpos))
         return state.replace(pipeline_state=body)
 
-    return jax.jit(start), jax.jit(jax.vmap(env.step))
+    return jax.jit(start), jax.jit(jax.vmap(env.step), compiler_options=FAST)
 
 
 @pytest.fixture(params=envs.NAMES)
