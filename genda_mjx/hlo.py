@@ -105,7 +105,8 @@ class Executed(NamedTuple):
 
     @property
     def in_update_loop(self) -> bool:
-        return any("branch_0_fun" in scope or "branch_1_fun" in scope for scope in self.loops)
+        """In the scan of `program.learn`, which is a branch; those of the rollout belong to the physics."""
+        return any(re.search(r"branch_[01]_fun", scope) and "rollout" not in scope for scope in self.loops)
 
 
 def parse(text: str) -> Program:
