@@ -121,6 +121,17 @@ def test_copies_collectives_and_cycles_by_hand():
     assert hlo.padded_nbytes("f32[1000,8]{0,1:T(8,128)}") == 4 * 1024 * 8
 
 
+def test_the_library_s_factorisations_are_counted():
+    def call(name: str, shape: str) -> hlo.Instruction:
+        return hlo.Instruction("c", shape, "custom-call", ("a",), f'(%a), custom_call_target="{name}"')
+
+    chosen = call("Cholesky", "f32[2048,79,79]{2,1,0:T(8,128)}")
+    assert chosen.cycles == 162 * 79 * 2048
+    assert hlo.Executed(chosen, 1, (), "main").part == "library factorisation"
+    assert call("InvertDiagBlocksLowerTriangular", "f32[300,1,22,22]{0,2,3,1:T(8,128)}").cycles == 20 * 22 * 22 * 3
+    assert call("Sharding", "f32[2048,79,79]{2,1,0:T(8,128)}").cycles == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "asked", "rate"), [("f32", "HIGHEST", 19.5e12), ("f32", "HIGH", 156e12), ("bf16", "DEFAULT", 312e12)]
 )
