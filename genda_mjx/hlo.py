@@ -227,7 +227,9 @@ def product_seconds(op: Instruction, inputs: list[str], chip: Chip) -> float:
     """Of a library's matrix product on a GPU, at the data sheet's rate for its inputs and precision; else 0."""
     if "gemm" not in op.rest or len(inputs) < 2:
         return 0.0
-    flops = 2 * math.sqrt(elements(inputs[0]) * elements(inputs[1]) * elements(op.shape))  # [m, k] [k, n] -> [m, n]
+    sizes = [int(size) for size in _arrays(op.shape)[0][1].split(",") if size]
+    batch = math.prod(sizes[:-2])  # of products [m, k] [k, n] -> [m, n], each the root of its three sizes' product
+    flops = 2 * math.sqrt(elements(inputs[0]) * elements(inputs[1]) * elements(op.shape) / batch)
     if inputs[0].startswith("bf16"):
         return flops / chip.bfloat16
     return flops / (chip.float32 if "HIGHEST" in op.rest else chip.bfloat16 / 2)  # TF32: half of bfloat16's

@@ -142,3 +142,12 @@ def test_products_on_a_gpu_take_the_rate_of_their_precision(kind, asked, rate):
     product = hlo.Instruction("p", f"({kind}[4096,1024]{{1,0}}, s8[4194304]{{0}})", "custom-call", ("a", "b"), rest)
     seconds = hlo.product_seconds(product, shapes, platform.CHIPS["a100"])
     assert seconds == pytest.approx(2 * 4096 * 512 * 1024 / rate)
+
+
+def test_a_batch_of_products_takes_as_long_as_all_of_them():
+    """2048 times [79, 100] @ [100, 79]."""
+    shapes = ["f32[2048,79,100]{2,1,0}", "f32[2048,100,79]{2,1,0}"]
+    rest = '(%a, %b), backend_config={"gemm_backend_config":{"operand_precision":["HIGHEST"]}}'
+    product = hlo.Instruction("p", "(f32[2048,79,79]{2,1,0}, s8[4194304]{0})", "custom-call", ("a", "b"), rest)
+    seconds = hlo.product_seconds(product, shapes, platform.CHIPS["a100"])
+    assert seconds == pytest.approx(2048 * 2 * 79 * 100 * 79 / 19.5e12)
