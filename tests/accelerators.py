@@ -40,6 +40,12 @@ def test_point(target):
     assert (found["counts"]["collectives"] > 0) == (target == "v5e:2x2")
 
 
+def test_the_estimate_of_memory_on_a_gpu_is_within_a_fifth():
+    found = compile_for("a100", "--env", "point", "--preset", "accelerator")
+    assert found["estimated_state"] == pytest.approx(found["arguments"], rel=0.01)
+    assert found["estimated_memory"] == pytest.approx(found["arguments"] + found["temp"], rel=0.2)
+
+
 @pytest.mark.parametrize("target", ["v5e", "a100"])
 def test_bf16(target):
     check(compile_for(target, *POINT, "--bf16"), scratch=150e6)
