@@ -23,6 +23,12 @@ COPIES = {"copy", "copy-start", "transpose"}
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute", "all-to-all")
 HOST = ("infeed", "outfeed", "send", "recv")  # opcodes that talk to the host
 LAUNCH = 2.5e-6  # s, our assumption for one kernel of a GPU that does little; graphs of kernels need less
+# Cycles of what libtpu gives no estimate for, of shape [..., N, ..., n, n], read off its own schedules of n = 22 and 79
+# (docs/performance.md): Cholesky takes one matrix after the other, the inversion of a triangle 128 at a time.
+LIBRARY = {
+    'custom_call_target="Cholesky"': lambda copies, n: 162 * n * copies,
+    'custom_call_target="InvertDiagBlocks': lambda copies, n: 20 * n**2 * math.ceil(copies / 128),
+}
 SCOPES = {"solver": "solver", "physics": "physics", "replay": "replay", "update": "updates", "rollout": "policy"}
 
 
@@ -41,7 +47,16 @@ class Instruction(NamedTuple):
     @property
     def cycles(self) -> int:
         found = re.search(r'"estimated_cycles":"(\d+)"', self.rest)
-        return int(found.group(1)) if found else 0
+        return int(found.group(1)) if found else self.library_cycles
+
+    @property
+    def library_cycles(self) -> int:
+        """Of a factorisation by the library; 0 for anything else."""
+        for name, cycles in LIBRARY.items():
+            if name in self.rest:
+                n = int(_arrays(self.shape)[0][1].split(",")[-1])
+                return cycles(elements(self.shape) // n**2, n)
+        return 0
 
     def called(self, attribute: str) -> list[str]:
         """Computations that an attribute like body= or branch_computations= names."""
@@ -100,12 +115,15 @@ class Executed(NamedTuple):
             return "collectives"
         if self.op.opcode in COPIES:
             return "copies"
+        if self.op.library_cycles:
+            return "library factorisation"
         words = self.op.scope.split("/") + [word for scope in self.loops for word in scope.split("/")]
         return next((part for scope, part in SCOPES.items() if scope in words), "other")
 
     @property
     def in_update_loop(self) -> bool:
-        return any("branch_0_fun" in scope or "branch_1_fun" in scope for scope in self.loops)
+        """In the scan of `program.learn`, which is a branch; branches of the physics choose by platform."""
+        return any(re.search(r"branch_[01]_fun", scope) and "physics" not in scope for scope in self.loops)
 
 
 def parse(text: str) -> Program:
@@ -181,8 +199,9 @@ class Estimate(NamedTuple):
 def estimate(program: Program, chip: Chip, inside_loops: bool = False) -> Estimate:
     """A low-side guess, of all operations or of those inside loops only.
 
-    TPU: the compiler's own cycles per operation; it has none for Cholesky factors, triangular solves and asynchronous
-    copies. GPU: each kernel takes its launch, its bytes or, for a library product, its FLOPs, whichever is longest.
+    TPU: the compiler's own cycles per operation; it has none for asynchronous copies, and those of the library's
+    factorisations are `LIBRARY`'s. GPU: each kernel takes its launch, its bytes or, for a library product, its FLOPs,
+    whichever is longest.
     """
     seconds: Counter[str] = Counter()
     shapes = {name: program.shapes(name) for name in program.computations}
@@ -197,7 +216,7 @@ def estimate(program: Program, chip: Chip, inside_loops: bool = False) -> Estima
         computing = product_seconds(run.op, inputs, chip)
         seconds[run.part] += run.times * max(LAUNCH, moved / chip.bandwidth, computing)
     basis = (
-        f"the compiler's cycles at {chip.clock / 1e9:g} GHz; none for Cholesky, triangular solves and async copies"
+        f"the compiler's cycles at {chip.clock / 1e9:g} GHz; none for async copies"
         if chip.platform == "tpu"
         else f"{LAUNCH * 1e6:g} us per kernel, or its bytes at {chip.bandwidth / 1e9:,.0f} GB/s if that is longer"
     )
@@ -208,7 +227,9 @@ def product_seconds(op: Instruction, inputs: list[str], chip: Chip) -> float:
     """Of a library's matrix product on a GPU, at the data sheet's rate for its inputs and precision; else 0."""
     if "gemm" not in op.rest or len(inputs) < 2:
         return 0.0
-    flops = 2 * math.sqrt(elements(inputs[0]) * elements(inputs[1]) * elements(op.shape))  # [m, k] [k, n] -> [m, n]
+    sizes = [int(size) for size in _arrays(op.shape)[0][1].split(",") if size]
+    batch = math.prod(sizes[:-2])  # of products [m, k] [k, n] -> [m, n], each the root of its three sizes' product
+    flops = 2 * math.sqrt(elements(inputs[0]) * elements(inputs[1]) * elements(op.shape) / batch)
     if inputs[0].startswith("bf16"):
         return flops / chip.bfloat16
     return flops / (chip.float32 if "HIGHEST" in op.rest else chip.bfloat16 / 2)  # TF32: half of bfloat16's

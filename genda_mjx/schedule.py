@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+from jax.experimental.layout import Format
 
+from genda_mjx import sharding
 from genda_mjx.agents import Agent
 from genda_mjx.config import MANY_ENVS, SCHEDULE_FLAGS, Config, UserError, many_envs
 
@@ -89,6 +91,16 @@ def nbytes(tree: Any) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
+def ring_nbytes(state: Any, platform: str) -> int:
+    """Bytes of a state's ring; with what a TPU fills it up with where the order of an array is ours."""
+    filled = nbytes(state.ring)
+    orders = sharding.formats(state, platform).ring.episodes
+    for leaf, order in zip(jax.tree.leaves(state.ring.episodes), jax.tree.leaves(orders), strict=True):
+        if isinstance(order, Format):
+            filled += sharding.filled_up(leaf, order.layout.major_to_minor) - nbytes(leaf)
+    return filled
+
+
 def count(tree: Any) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
@@ -128,14 +140,24 @@ class Memory:
 PHYSICS = 0.4
 
 
+# Of the scratch that learning takes on a CPU, what a GPU takes: it keeps no second learner and fuses more. By XLA's
+# count of an update of point, quadruped, humanoid and dog for an A100 (`benchmarks.parts --parts update`).
+ON_A_GPU = 0.62
+
+
 # States of a sample whose pictures and convolutions live at once in an update: by XLA's count of GenDa on the CPU,
 # 48 x 48 pixels, depth 8, batch 32.
 PICTURES = 20
 
 
-def estimate(config: Config, schedule: Schedule, agent: Agent, state: Any, num_devices: int) -> Memory:
-    """What a run needs on each device, from the shapes of its TrainState and before anything is compiled."""
-    ring, under_way = nbytes(state.ring) // num_devices, nbytes(state.cohorts) // num_devices
+def estimate(
+    config: Config, schedule: Schedule, agent: Agent, state: Any, num_devices: int, platform: str = "cpu"
+) -> Memory:
+    """What a run needs on each device, from the shapes of its TrainState and before anything is compiled.
+
+    For TPUs only the state is known: a ring in our order is counted with what fills it up. Scratch is the CPU's.
+    """
+    ring, under_way = ring_nbytes(state, platform) // num_devices, nbytes(state.cohorts) // num_devices
     learner = nbytes(state.agent)
     episode = nbytes(state.ring.episodes) // schedule.capacity  # of all seeds
     collecting = episode * (schedule.episodes_at_once + int(PHYSICS * config.num_envs)) // num_devices
@@ -143,7 +165,8 @@ def estimate(config: Config, schedule: Schedule, agent: Agent, state: Any, num_d
     per_row = agent.scratch_rows * config.hidden + agent.scratch_pairs * config.batch_size
     per_row += PICTURES * agent.scratch_pictures
     # An iteration collects, then learns, and both use the same scratch; a loop keeps its state twice.
-    scratch = max(collecting, learner + int(batch * per_row))
+    learning = learner + int(batch * per_row)
+    scratch = max(collecting, int(ON_A_GPU * learning) if platform in ("gpu", "cuda") else learning)
     return Memory(ring, ring + under_way + learner, scratch)
 
 
@@ -198,7 +221,8 @@ def remarks(config: Config, schedule: Schedule, parameters: int) -> list[str]:
 
 def describe(config: Config, schedule: Schedule, agent: Agent, state: Any, num_devices: int = 1) -> str:
     """The schedule and memory of a run, from the shapes of its TrainState; refuses what cannot fit."""
-    memory, free = estimate(config, schedule, agent, state, num_devices), available_bytes()
+    memory = estimate(config, schedule, agent, state, num_devices, jax.default_backend())
+    free = available_bytes()
     check_memory(config, memory.total, memory.ring, num_devices)
     s, cohorts = schedule, config.cohorts
     envs = f"{config.num_envs} envs x {s.episode_length // cohorts}" + f", {cohorts} cohorts" * (cohorts > 1)

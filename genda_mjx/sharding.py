@@ -87,6 +87,15 @@ def _episodes_format(leaf: jax.ShapeDtypeStruct) -> Format | NamedSharding:
     return leaf.sharding
 
 
+def filled_up(leaf: jax.ShapeDtypeStruct, order: tuple[int, ...]) -> int:
+    """Bytes of an array, over all devices, whose last two axes in `order` are filled up to tiles on each device."""
+    here = list(leaf.sharding.shard_shape(leaf.shape))
+    shards = leaf.size // math.prod(here)
+    for axis, least in zip(order[-2:], TILE, strict=True):
+        here[axis] = math.ceil(here[axis] / least) * least
+    return shards * math.prod(here) * leaf.dtype.itemsize
+
+
 def in_order(state: TrainState, formats: TrainState) -> TrainState:
     """The same state (donated) in the order of `formats`; a program does it, since no process of a pod has it whole."""
     if not any(isinstance(leaf, Format) for leaf in jax.tree.leaves(formats)):

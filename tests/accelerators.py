@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import factorisations
+from genda_mjx import hlo
+
 ROOT = Path(__file__).parent.parent
 POINT = ["--env", "point", "--preset", "small"]
 
@@ -37,6 +40,12 @@ def test_point(target):
     assert (found["counts"]["collectives"] > 0) == (target == "v5e:2x2")
 
 
+def test_the_estimate_of_memory_on_a_gpu_is_within_a_fifth():
+    found = compile_for("a100", "--env", "point", "--preset", "accelerator")
+    assert found["estimated_state"] == pytest.approx(found["arguments"], rel=0.01)
+    assert found["estimated_memory"] == pytest.approx(found["arguments"] + found["temp"], rel=0.2)
+
+
 @pytest.mark.parametrize("target", ["v5e", "a100"])
 def test_bf16(target):
     check(compile_for(target, *POINT, "--bf16"), scratch=150e6)
@@ -45,6 +54,23 @@ def test_bf16(target):
 @pytest.mark.parametrize("algo", ["metra", "csf", "diayn", "cic"])
 def test_every_agent(algo):
     check(compile_for("v5e", *POINT, "--algo", algo), scratch=150e6)
+
+
+@pytest.mark.parametrize("size", [22, 79])
+def test_the_library_s_cholesky_takes_as_long_as_we_say(size):
+    """`hlo.LIBRARY` against the schedule that libtpu writes down."""
+    scheduled = factorisations.measure("library", size, 2048)["scheduled"]
+    told = hlo.LIBRARY['custom_call_target="Cholesky"'](1, size)
+    assert abs(told / scheduled - 1) < 0.1
+
+
+def test_newton_on_a_tpu_uses_no_library():
+    command = [sys.executable, "-m", "benchmarks.parts", "--bodies", "quadruped", "--parts", "substep", "--one"]
+    run = subprocess.run([*command, "--targets", "v5e"], capture_output=True, text=True, cwd=ROOT, timeout=3000)
+    assert run.returncode == 0, run.stderr[-3000:]
+    found = json.loads(run.stdout.splitlines()[-1])
+    assert "library factorisation" not in found["split"]
+    assert found["temp"] < 100 and found["microseconds"] < 4391 + 6 * 5047  # without it, and with six of the library's
 
 
 @pytest.mark.slow

@@ -121,6 +121,17 @@ def test_copies_collectives_and_cycles_by_hand():
     assert hlo.padded_nbytes("f32[1000,8]{0,1:T(8,128)}") == 4 * 1024 * 8
 
 
+def test_the_library_s_factorisations_are_counted():
+    def call(name: str, shape: str) -> hlo.Instruction:
+        return hlo.Instruction("c", shape, "custom-call", ("a",), f'(%a), custom_call_target="{name}"')
+
+    chosen = call("Cholesky", "f32[2048,79,79]{2,1,0:T(8,128)}")
+    assert chosen.cycles == 162 * 79 * 2048
+    assert hlo.Executed(chosen, 1, (), "main").part == "library factorisation"
+    assert call("InvertDiagBlocksLowerTriangular", "f32[300,1,22,22]{0,2,3,1:T(8,128)}").cycles == 20 * 22 * 22 * 3
+    assert call("Sharding", "f32[2048,79,79]{2,1,0:T(8,128)}").cycles == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "asked", "rate"), [("f32", "HIGHEST", 19.5e12), ("f32", "HIGH", 156e12), ("bf16", "DEFAULT", 312e12)]
 )
@@ -131,3 +142,12 @@ def test_products_on_a_gpu_take_the_rate_of_their_precision(kind, asked, rate):
     product = hlo.Instruction("p", f"({kind}[4096,1024]{{1,0}}, s8[4194304]{{0}})", "custom-call", ("a", "b"), rest)
     seconds = hlo.product_seconds(product, shapes, platform.CHIPS["a100"])
     assert seconds == pytest.approx(2 * 4096 * 512 * 1024 / rate)
+
+
+def test_a_batch_of_products_takes_as_long_as_all_of_them():
+    """2048 times [79, 100] @ [100, 79]."""
+    shapes = ["f32[2048,79,100]{2,1,0}", "f32[2048,100,79]{2,1,0}"]
+    rest = '(%a, %b), backend_config={"gemm_backend_config":{"operand_precision":["HIGHEST"]}}'
+    product = hlo.Instruction("p", "(f32[2048,79,79]{2,1,0}, s8[4194304]{0})", "custom-call", ("a", "b"), rest)
+    seconds = hlo.product_seconds(product, shapes, platform.CHIPS["a100"])
+    assert seconds == pytest.approx(2048 * 2 * 79 * 100 * 79 / 19.5e12)

@@ -1,7 +1,10 @@
 """The memory estimate against XLA's own analysis of the compiled program."""
 
+import jax
 import numpy as np
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 from trainer_helpers import Walk, build, tiny
 
 from genda_mjx import config as configuration
@@ -48,6 +51,19 @@ def test_a_device_needs_its_share(monkeypatch):
         else:
             with pytest.raises(schedule.UserError, match="--buffer_size"):
                 schedule.describe(*parts, 2)
+
+
+def test_a_tpu_fills_up_the_ring_and_a_gpu_learns_in_less():
+    built = build(tiny(num_envs=8, buffer_size=8000, batch_size=16, hidden=64))
+    leaf = jax.ShapeDtypeStruct((3, 200, 11, 70), np.float32, sharding=NamedSharding(built.mesh, P(None, "data")))
+    state = built.program.abstract
+    state = state.replace(ring=state.ring.replace(episodes=leaf))
+    others = schedule.nbytes(state.ring) - schedule.nbytes(leaf)
+    assert schedule.ring_nbytes(state, "cpu") == others + 4 * 3 * 200 * 11 * 70
+    assert schedule.ring_nbytes(state, "tpu") == others + 4 * 3 * 11 * 200 * 128  # entries last, 70 take 128
+    parts = built.config, built.schedule, built.agent, built.program.abstract, 1
+    cpu, gpu = (schedule.estimate(*parts, platform) for platform in ("cpu", "gpu"))
+    assert gpu.state == cpu.state and gpu.scratch < cpu.scratch
 
 
 def test_seeds_multiply_what_is_needed():

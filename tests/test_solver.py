@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from envs.physics import solver
+from envs.physics import cholesky, solver
 
 
 def problem(seed: int, dofs: int = 12, contacts: int = 20) -> tuple:
@@ -51,3 +51,31 @@ def test_the_start_does_not_matter():
     far = solver.solve(*single, start=100 * jnp.ones(12), iterations=15, ls_iterations=10)
     near = solver.solve(*single, start=jnp.zeros(12), iterations=15, ls_iterations=10)
     np.testing.assert_allclose(far.qacc, near.qacc, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [2, 8, 18])
+def test_cholesky_with_the_copies_last(size):
+    rng = np.random.default_rng(size)
+    root = rng.standard_normal((5, size, size))
+    matrix, vector = root @ root.swapaxes(1, 2) + 0.1 * np.eye(size), rng.standard_normal((5, size))
+    found = cholesky.solve(jnp.asarray(np.moveaxis(matrix, 0, -1), jnp.float32), jnp.asarray(vector.T, jnp.float32))
+    exact = np.linalg.solve(matrix, vector[..., None])[..., 0]
+    assert np.abs(found.T - exact).max() / np.abs(exact).max() < 1e-4
+
+
+def test_the_form_for_tpus_finds_the_same():
+    many = [jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), problem(seed)) for seed in range(20)]
+    inertia, force, limits, rows = jax.tree.map(lambda *x: jnp.stack(x), *many)
+    force, limits = jax.tree.map(jnp.transpose, (force, limits))
+    arguments = inertia, force, limits, rows, jnp.zeros_like(force), 10, 8
+    first, last = solver.solve_copies(*arguments), jax.jit(solver.newton_copies_last, static_argnums=(5, 6))(*arguments)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=2e-3), first, last)
+
+
+def test_a_tpu_takes_the_form_for_tpus_when_there_are_enough_copies():
+    def text(copies: int, platform: str) -> str:
+        shapes = jax.ShapeDtypeStruct((copies, 3, 3), jnp.float32), jax.ShapeDtypeStruct((3, copies), jnp.float32)
+        return jax.jit(solver.solve_spd_copies).trace(*shapes).lower(lowering_platforms=(platform,)).as_text()
+
+    assert "cholesky" not in text(cholesky.LANES, "tpu")
+    assert "cholesky" in text(cholesky.LANES - 1, "tpu") and "potrf" in text(cholesky.LANES, "cpu")

@@ -14,15 +14,19 @@ and evaluates three points in each line-search iteration. Here structure and tri
 * there is no factorisation of M: the start is the last step's acceleration, not the unconstrained one;
 * the line search is a bracketed Newton root find on the cost's increasing slope: one evaluation per iteration.
 
-These functions see one copy; `envs.physics.step` maps them over all. nv dofs, r contact rows: one of each frictionless
-contact, four pyramid edges of each frictional one.
+`solve` sees one copy, `solve_copies` maps it over all; a TPU has a form of its own, with the copies last
+(`newton_copies_last`). nv dofs, r contact rows: one of each frictionless contact, four pyramid edges of each frictional
+one.
 """
 
 import dataclasses
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+from envs.physics import cholesky
 
 Array = jax.Array
 
@@ -67,6 +71,79 @@ def solve_spd(matrix: Array, vector: Array) -> Array:
     return lax.linalg.triangular_solve(lower, column, left_side=True, lower=True, transpose_a=True)[:, 0]
 
 
+def solve_spd_copies(matrix: Array, vector: Array) -> Array:
+    """matrix^-1 vector of N copies: [N, nv, nv] and [nv, N] -> [nv, N]."""
+
+    def copies_first(matrix: Array, vector: Array) -> Array:
+        return jax.vmap(solve_spd)(matrix, vector.T).T
+
+    def copies_last(matrix: Array, vector: Array) -> Array:
+        return cholesky.solve(jnp.moveaxis(matrix, 0, -1), vector)
+
+    if vector.shape[-1] < cholesky.LANES:
+        return copies_first(matrix, vector)
+    return lax.platform_dependent(matrix, vector, tpu=copies_last, default=copies_first)
+
+
+def solve_copies(
+    inertia: Array, force: Array, limits: Limits, rows: Rows, start: Array, iterations: int, ls_iterations: int
+) -> Solution:
+    """`solve` of N copies: inertia and rows with the copies first, everything else and the solution with them last."""
+
+    def copies_first(inertia: Array, force: Array, limits: Limits, rows: Rows, start: Array) -> Solution:
+        one = partial(solve, iterations=iterations, ls_iterations=ls_iterations)
+        solution = jax.vmap(one)(inertia, force.T, jax.tree.map(jnp.transpose, limits), rows, start.T)
+        return jax.tree.map(jnp.transpose, solution)
+
+    if force.shape[-1] < cholesky.LANES:
+        return copies_first(inertia, force, limits, rows, start)
+    copies_last = partial(newton_copies_last, iterations=iterations, ls_iterations=ls_iterations)
+    return lax.platform_dependent(inertia, force, limits, rows, start, tpu=copies_last, default=copies_first)
+
+
+def newton_copies_last(
+    inertia: Array, force: Array, limits: Limits, rows: Rows, start: Array, iterations: int, ls_iterations: int
+) -> Solution:
+    """`solve_copies` as a TPU wants it: products of matrices with the copies first, everything else with them last.
+
+    Only the contacts' part of the Hessian changes its order in a Newton step. M a follows a instead of being computed
+    anew.
+    """
+    matrix = jnp.moveaxis(inertia, 0, -1)  # [nv, nv, N]
+    jacobian, reference, stiffness = rows.jacobian, rows.reference.T, rows.stiffness.T
+
+    def times_rows(vector: Array) -> Array:
+        """[r, N] what the rows see of an acceleration [nv, N]."""
+        return jnp.einsum("nvr,vn->rn", jacobian, vector)
+
+    def pushing(a: Array, x: Array) -> tuple[Array, Array, Array]:
+        limit_x = limits.sign * a - limits.reference
+        limit_d, row_d = limits.stiffness * (limit_x < 0), stiffness * (x < 0)
+        return limit_d, row_d, -(limits.sign * limit_d * limit_x + jnp.einsum("nvr,rn->vn", jacobian, row_d * x))
+
+    def newton_step(_, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        a, x, residual = state
+        limit_d, row_d, push = pushing(a, x)
+        rows_part = (jacobian * row_d.T[:, None]) @ jnp.swapaxes(jacobian, 1, 2)
+        diagonal = jnp.eye(len(a))[..., None] * limit_d
+        search = cholesky.solve(matrix + diagonal + jnp.moveaxis(rows_part, 0, -1), push - residual)
+        x_rate, residual_rate = times_rows(search), jnp.sum(matrix * search[:, None], axis=0)
+        alpha = _line_search(
+            jnp.sum(search * residual, axis=0),
+            jnp.sum(search * residual_rate, axis=0),
+            jnp.concatenate([limits.sign * a - limits.reference, x]),
+            jnp.concatenate([limits.sign * search, x_rate]),
+            jnp.concatenate([limits.stiffness, stiffness]),
+            ls_iterations,
+        )
+        return a + alpha * search, x + alpha * x_rate, residual + alpha * residual_rate
+
+    begin = start, times_rows(start) - reference, jnp.sum(matrix * start[:, None], axis=0) - force
+    a, x, _ = lax.fori_loop(0, iterations, newton_step, begin)
+    _, row_d, push = pushing(a, x)
+    return Solution(qacc=a, force=push, row_force=-row_d * x)
+
+
 def solve(
     inertia: Array, force: Array, limits: Limits, rows: Rows, start: Array, iterations: int, ls_iterations: int
 ) -> Solution:
@@ -105,13 +182,16 @@ def _line_search(slope0: Array, curve0: Array, x: Array, rate: Array, stiffness:
 
     The smooth part has slope slope0 + alpha * curve0; the rows are at x + alpha * rate. The total slope increases and
     is piecewise linear. The full Newton step 1 is its root if no row starts or stops pushing, so the search starts
-    there; [low, high] brackets the root, and a guess outside is bisected.
+    there; [low, high] brackets the root, and a guess outside is bisected. Of one copy, or of all with the copies last.
     """
+
+    def over_rows(a: Array, b: Array) -> Array:
+        return a @ b if a.ndim == 1 else jnp.sum(a * b, axis=0)
 
     def slope_and_curve(alpha: Array) -> tuple[Array, Array]:
         at = x + alpha * rate
         pull = stiffness * rate * (at < 0)
-        return slope0 + alpha * curve0 + pull @ at, curve0 + pull @ rate
+        return slope0 + alpha * curve0 + over_rows(pull, at), curve0 + over_rows(pull, rate)
 
     def refine(_, state):
         alpha, low, high, best, best_slope = state

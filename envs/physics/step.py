@@ -54,7 +54,7 @@ def step(physics_model: PhysicsModel, state: PhysicsState, ctrl: Array) -> tuple
 
     damping = np.diag(timestep * model.dof_damping).astype(np.float32)  # implicit in velocity, as mj_Euler
     with jax.named_scope("solver"):
-        acceleration = jax.vmap(solver.solve_spd)(inertia + damping, total_force.T).T
+        acceleration = solver.solve_spd_copies(inertia + damping, total_force)
     qvel = state.qvel + timestep * acceleration
     qpos = _integrate(physics_model, poses.qpos, qvel, timestep)
     return PhysicsState(qpos, qvel, act, warmstart=qacc), StepRecord(state.qpos, state.qvel, qacc, *contact_fields)
@@ -75,20 +75,20 @@ def _constrain(
     eq_inertia = jnp.einsum("ev,en,ew->nvw", eq_jacobian, eq_stiffness, eq_jacobian)
     eq_drive = eq_jacobian.T @ (eq_stiffness * eq_reference)
     with jax.named_scope("solver"):
-        solution = jax.vmap(solver.solve, in_axes=(0, 0, 0, 0, 0, None, None))(
+        solution = solver.solve_copies(
             inertia + eq_inertia,
-            (force + eq_drive).T,
-            jax.tree.map(jnp.transpose, limits),
+            force + eq_drive,
+            limits,
             rows,
-            state.warmstart.T,
+            state.warmstart,
             model.opt.iterations,
             model.opt.ls_iterations,
         )
-    qacc = solution.qacc.T
+    qacc = solution.qacc
     eq_force = eq_jacobian.T @ (eq_stiffness * (eq_reference - eq_jacobian @ qacc))
-    contact_force = jax.vmap(layout.total_force)(contact, solution.row_force)
+    contact_force = jax.vmap(layout.total_force)(contact, solution.row_force.T)
     fields = contact.pos, contact.frame[:, :, 0], contact_force, bodies
-    return qacc, force + eq_force + solution.force.T, tuple(jnp.moveaxis(field, 0, -1) for field in fields)
+    return qacc, force + eq_force + solution.force, tuple(jnp.moveaxis(field, 0, -1) for field in fields)
 
 
 def _integrate(physics_model: PhysicsModel, qpos: Array, qvel: Array, timestep: np.float32) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 
 from envs.base import SkillEnv
 from genda_mjx import config as configuration
-from genda_mjx import hlo, platform
+from genda_mjx import hlo, platform, schedule
 from genda_mjx.build import Built, build, check
 from genda_mjx.config import Config
 from genda_mjx.platform import GB, Target
@@ -49,7 +49,12 @@ def measure(built: Built, target: Target, compiled: Any) -> dict[str, Any]:
     estimate, plan = hlo.estimate(program, target.chip), built.schedule
     ring = max(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(built.program.abstract.ring)) // target.count
     runs = list(program.walk())
+    guess = schedule.estimate(
+        built.config, plan, built.agent, built.program.abstract, target.count, target.chip.platform
+    )
     return {
+        "estimated_state": guess.state,
+        "estimated_memory": guess.total,
         "arguments": memory.argument_size_in_bytes,
         "temp": memory.temp_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,
@@ -83,6 +88,7 @@ def report(built: Built, target: Target, found: dict[str, Any]) -> str:
         [
             f"{target}: {verdict}: {needed / GB:.2f} of {chip.memory / GB:.0f} GB per chip, by the compiler's count "
             f"({found['arguments'] / GB:.2f} arguments, {found['temp'] / GB:.2f} temp, {found['code'] / GB:.3f} code)",
+            f"before compiling, {found['estimated_memory'] / GB:.2f} GB would have been the estimate",
             f"compiled in {found['compile_cpu_seconds']:.0f} CPU-seconds",
             f"estimate: {found['iteration_seconds']:.3g} s per iteration of {plan.steps_per_iteration:,} steps and "
             f"{plan.updates_per_iteration:,} updates: {split}",
