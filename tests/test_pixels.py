@@ -149,7 +149,7 @@ def test_convolutions_and_their_gradients_are_xlas_own_also_under_vmap(size):
 @pytest.mark.parametrize("side", [48, 64, 80])
 def test_a_decoder_returns_as_many_pixels(side):
     leaves = (jax.ShapeDtypeStruct((3,), jnp.float32), jax.ShapeDtypeStruct((side, side, 9), jnp.uint8))
-    net = networks.Decoder(8, leaves, depth=DEPTH)
+    net = networks.Decoder(8, leaves, eye=encoders.Eye(DEPTH))
     vector, picture = jax.eval_shape(lambda k: net.init_with_output(k, jnp.zeros((2, 5)))[0], jax.random.key(0))
     assert vector.shape == (2, 3) and picture.shape == (2, side, side, 9) and picture.dtype == jnp.float32
 
