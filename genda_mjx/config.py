@@ -230,10 +230,10 @@ PIXELS_SMALL: dict[str, Any] = {
     "batch_size": 32,
     "utd": 1 / 16,
     "learning_rate": 1e-3,
-    "total_steps": 24_000,
+    "total_steps": 16_000,
     "buffer_size": 32_000,
     "warmup_episodes": 16,
-    "eval_every": 8_000,
+    "eval_every": 4_000,
     "checkpoint_every": 16_000,
 }
 PIXELS_ACCELERATOR: dict[str, Any] = many_envs(512) | PICTURES_KEPT
