@@ -72,6 +72,7 @@ class Config:
     pixel_size: int = 64  # side of a picture: a multiple of 16, 48 or more
     floor: Literal["paper", "unicolor", "gradation"] = "paper"  # colours of the floor; the last two are a shift
     cnn_depth: int = 48  # channels of the first of the four convolutions, each next one has twice as many
+    contrast: float = 1.0  # networks see 1/2 + contrast * (value - 1/2), values from 0 to 1; above 1 phi wakes sooner
 
     # Optimisation
     learning_rate: float = 1e-4  # Adam
@@ -220,6 +221,8 @@ PIXELS_AGENT: dict[tuple[str, str], dict[str, Any]] = {("quadruped", "metra"): {
 PIXELS_SMALL: dict[str, Any] = {
     "pixel_size": 48,
     "cnn_depth": 8,
+    "contrast": 30.0,
+    "beta": 0.1,
     "hidden": 128,
     "cib_dim": 32,
     "num_envs": 8,
@@ -227,10 +230,10 @@ PIXELS_SMALL: dict[str, Any] = {
     "batch_size": 32,
     "utd": 1 / 16,
     "learning_rate": 1e-3,
-    "total_steps": 24_000,
+    "total_steps": 16_000,
     "buffer_size": 32_000,
     "warmup_episodes": 16,
-    "eval_every": 8_000,
+    "eval_every": 4_000,
     "checkpoint_every": 16_000,
 }
 PIXELS_ACCELERATOR: dict[str, Any] = many_envs(512) | PICTURES_KEPT
@@ -294,11 +297,11 @@ def validate(config: Config) -> None:
 def check_pixels(config: Config) -> None:
     """Refuses options of pictures where there are none, and a size that the convolutions cannot take."""
     if not config.pixels:
-        for name in ("pixel_size", "floor", "cnn_depth"):
+        for name in ("pixel_size", "floor", "cnn_depth", "contrast"):
             if getattr(config, name) != getattr(Config, name):
                 raise UserError(f"--{name} {getattr(config, name)} is an option of pictures; add --pixels or drop it")
         return
-    check_positive(config, "cnn_depth")
+    check_positive(config, "cnn_depth", "contrast")
     side, least = config.pixel_size, 3 * PIXEL_STEP
     if side < least or side % PIXEL_STEP:
         nearest = max(round(side / PIXEL_STEP) * PIXEL_STEP, least)

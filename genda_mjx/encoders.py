@@ -4,6 +4,7 @@ Float vectors [B, n] pass through as they are. Pictures, uint8 [B, S, S, c], go 
 and come out of four transposed ones as values from 0 to 1. Anything else is refused here, where its encoder belongs.
 """
 
+import dataclasses
 import math
 from typing import Any
 
@@ -27,13 +28,26 @@ def is_picture(leaf: Any) -> bool:
     return leaf.dtype == jnp.uint8 and leaf.ndim >= 3
 
 
+@dataclasses.dataclass(frozen=True)
+class Eye:
+    """How a network's convolutions look at a picture. The defaults are the paper's."""
+
+    depth: int = 48  # channels of the first; each of the next three has twice as many
+    contrast: float = 1.0  # how far values are spread around grey before the first
+
+    @staticmethod
+    def of(options: Any) -> "Eye":
+        """The eye that the options --cnn_depth and --contrast describe."""
+        return Eye(options.cnn_depth, options.contrast)
+
+
+PAPER = Eye()
+
+
 class Join(nn.Module):
-    """Observations, skills, actions, ... with one batch axis -> [B, features]: what a network's first layer sees.
+    """Observations, skills, actions, ... with one batch axis -> [B, features]: what a network's first layer sees."""
 
-    depth: channels of a picture's first convolution; each of the next three has twice as many.
-    """
-
-    depth: int = 48
+    eye: Eye = PAPER
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
@@ -42,7 +56,7 @@ class Join(nn.Module):
 
     def features(self, leaf: Array) -> Array:
         if is_picture(leaf) and leaf.ndim == 4:
-            return Convolutions(self.depth, self.dtype)(leaf)
+            return Convolutions(self.eye, self.dtype)(leaf)
         if leaf.ndim == 2 and jnp.issubdtype(leaf.dtype, jnp.floating):
             return leaf
         raise TypeError(
@@ -54,14 +68,15 @@ class Join(nn.Module):
 class Convolutions(nn.Module):
     """A picture [B, S, S, c] -> [B, features]: four convolutions with ELU, as the official code's encoder."""
 
-    depth: int
+    eye: Eye
     dtype: DTypeLike
 
     @nn.compact
     def __call__(self, picture: Array) -> Array:
-        x = values(picture).astype(self.dtype)
+        contrast = self.eye.contrast
+        x = (values(picture) * contrast + (1 - contrast) / 2).astype(self.dtype)
         for layer in range(LAYERS):
-            x = nn.elu(Convolution(self.depth * 2**layer, KERNEL, dtype=self.dtype)(x))
+            x = nn.elu(Convolution(self.eye.depth * 2**layer, KERNEL, dtype=self.dtype)(x))
         return x.reshape(len(x), -1).astype(jnp.float32)
 
 

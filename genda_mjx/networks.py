@@ -1,7 +1,7 @@
 """The networks, all with two hidden layers of width `hidden`. Initialisers follow the official code (docs/fidelity.md).
 
 Each takes what it sees as separate inputs, the observation first, and joins them itself (`encoders.Join`): vectors as
-they are, pictures through convolutions of its own, whose first has `depth` channels.
+they are, pictures through convolutions of its own, as its `eye` says.
 """
 
 from typing import Any
@@ -14,11 +14,11 @@ from jax.lax import stop_gradient
 from jax.typing import DTypeLike
 
 from genda_mjx import devices, encoders
+from genda_mjx.encoders import PAPER, Eye
 
 XAVIER = nn.initializers.xavier_uniform()
 LECUN = nn.initializers.lecun_normal()
 LOG_STD_MIN, LOG_STD_MAX = -5.0, 2.0
-DEPTH = 48  # channels of the first convolution, where an observation has a picture (paper)
 
 
 def precision(bf16: bool) -> DTypeLike:
@@ -33,11 +33,11 @@ class Trunk(nn.Module):
     layer_norm: bool = False
     kernel_init: nn.initializers.Initializer = XAVIER
     dtype: DTypeLike = jnp.float32
-    depth: int = DEPTH
+    eye: Eye = PAPER
 
     @nn.compact
     def __call__(self, *inputs: Any) -> Array:
-        x = encoders.Join(self.depth, self.dtype)(*inputs)
+        x = encoders.Join(self.eye, self.dtype)(*inputs)
         for _ in range(2):
             x = nn.relu(nn.Dense(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype)(x))
             if self.layer_norm:  # after the activation, as the official critics
@@ -52,11 +52,11 @@ class MLP(nn.Module):
     out: int
     dtype: DTypeLike = jnp.float32
     kernel_init: nn.initializers.Initializer = XAVIER  # of the hidden layers
-    depth: int = DEPTH
+    eye: Eye = PAPER
 
     @nn.compact
     def __call__(self, *inputs: Any) -> Array:
-        h = Trunk(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype, depth=self.depth)(*inputs)
+        h = Trunk(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype, eye=self.eye)(*inputs)
         return nn.Dense(self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
 
 
@@ -69,7 +69,7 @@ class Decoder(nn.Module):
     hidden: int
     leaves: tuple[jax.ShapeDtypeStruct, ...]
     dtype: DTypeLike = jnp.float32
-    depth: int = DEPTH
+    eye: Eye = PAPER
 
     @nn.compact
     def __call__(self, *inputs: Any) -> list[Array]:
@@ -77,7 +77,7 @@ class Decoder(nn.Module):
         found = [None] * len(self.leaves)
         for i, leaf in enumerate(self.leaves):
             if encoders.is_picture(leaf):
-                found[i] = encoders.TransposedConvolutions(self.depth, leaf.shape, self.dtype)(h)
+                found[i] = encoders.TransposedConvolutions(self.eye.depth, leaf.shape, self.dtype)(h)
         vectors = [leaf for leaf in self.leaves if not encoders.is_picture(leaf)]
         if vectors:
             numbers = nn.Dense(encoders.size(vectors), kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
@@ -93,11 +93,11 @@ class Gaussian(nn.Module):
     out: int
     kernel_init: nn.initializers.Initializer = XAVIER
     dtype: DTypeLike = jnp.float32
-    depth: int = DEPTH
+    eye: Eye = PAPER
 
     @nn.compact
     def __call__(self, *inputs: Any) -> tuple[Array, Array]:
-        h = Trunk(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype, depth=self.depth)(*inputs)
+        h = Trunk(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype, eye=self.eye)(*inputs)
         # One product for both heads. LeCun's scale depends on the fan-in only, so this equals two separate heads.
         heads = nn.Dense(2 * self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
         mean, raw = jnp.split(heads, 2, axis=-1)
@@ -110,18 +110,18 @@ class Critic(nn.Module):
     hidden: int
     out: int = 1
     dtype: DTypeLike = jnp.float32
-    depth: int = DEPTH
+    eye: Eye = PAPER
 
     @nn.compact
     def __call__(self, *inputs: Any) -> Array:
-        h = Trunk(self.hidden, layer_norm=True, dtype=self.dtype, depth=self.depth)(*inputs)
+        h = Trunk(self.hidden, layer_norm=True, dtype=self.dtype, eye=self.eye)(*inputs)
         return nn.Dense(self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
 
 
-def twin_critic(hidden: int, out: int = 1, dtype: DTypeLike = jnp.float32, depth: int = DEPTH) -> nn.Module:
+def twin_critic(hidden: int, out: int = 1, dtype: DTypeLike = jnp.float32, eye: Eye = PAPER) -> nn.Module:
     """Inputs [B, ...] -> [2, B, out]: two independent critics, stacked, so that a layer is one batched product."""
     ensemble = nn.vmap(Critic, variable_axes={"params": 0}, split_rngs={"params": True}, in_axes=None, axis_size=2)
-    return ensemble(hidden, out, dtype, depth)
+    return ensemble(hidden, out, dtype, eye)
 
 
 class Gate(nn.Module):

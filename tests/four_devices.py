@@ -7,11 +7,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from conftest import raw_env
 from jax.sharding import PartitionSpec as P
 from trainer_helpers import Walk, build, tiny, vector_spec
 
+from envs.pixels import Pixels
 from genda_mjx import agents, devices, schedule
-from genda_mjx.agents import Batch
+from genda_mjx.agents import Batch, Spec
 from genda_mjx.build import batch_shapes
 from genda_mjx.config import Config, UserError, preset
 from genda_mjx.runs.checkpoint import Checkpoints
@@ -19,6 +21,7 @@ from genda_mjx.runs.train import train
 
 SPEC = vector_spec(observation=5, action=2)
 SIZE = 16  # of the batch
+PICTURES = Spec(jax.ShapeDtypeStruct((48, 48, 9), np.uint8), 2)
 
 
 def test_there_are_four():
@@ -32,9 +35,15 @@ def dealt(x: np.ndarray) -> np.ndarray:
     return x.reshape(-1, 4, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
 
 
-def random_batch(config: Config, agent: agents.Agent) -> Batch:
+def random_batch(config: Config, agent: agents.Agent, spec: Spec) -> Batch:
     rng = np.random.default_rng(0)
-    batch = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape).astype(leaf.dtype), batch_shapes(config, SPEC))
+
+    def draw(leaf: jax.ShapeDtypeStruct) -> np.ndarray:
+        if leaf.dtype == np.uint8:
+            return rng.integers(0, 256, leaf.shape, np.uint8)
+        return rng.normal(size=leaf.shape).astype(leaf.dtype)
+
+    batch = jax.tree.map(draw, batch_shapes(config, spec))
     return batch.replace(a=np.tanh(batch.a), z_roll=np.asarray(agent.skills.sample(jax.random.key(5), SIZE)))
 
 
@@ -46,14 +55,16 @@ def random_batch(config: Config, agent: agents.Agent) -> Batch:
         pytest.param("metra", {"discrete": True}, marks=pytest.mark.slow),
         pytest.param("csf", {}, marks=pytest.mark.slow),
         pytest.param("diayn", {}, marks=pytest.mark.slow),
+        pytest.param("genda", {"pixels": True, "pixel_size": 48, "cnn_depth": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_an_update_on_four_devices_is_the_update_of_the_whole_batch(algo, changes):
     """Gradients (Adam's first moments), parameters, averages, running statistics and metrics of a first update."""
     own = {name: value for name, value in vars(preset("point", "paper", algo)).items() if name == "initial_alpha"}
     config = tiny(algo=algo, batch_size=SIZE, skill_dim=4, **own, **changes)
-    agent = agents.make(config, SPEC)
-    batch, state = random_batch(config, agent), agent.init(jax.random.key(1))
+    spec = PICTURES if config.pixels else SPEC
+    agent = agents.make(config, spec)
+    batch, state = random_batch(config, agent, spec), agent.init(jax.random.key(1))
 
     def update(state, batch):
         state, metrics = agent.update(state, batch, jax.random.key(2))
@@ -117,6 +128,26 @@ def test_episodes_do_not_depend_on_the_number_of_devices():
     for one, four in zip(episodes_by_skill(rings[1]), episodes_by_skill(rings[4]), strict=True):
         assert len(one) == 8
         np.testing.assert_allclose(one, four, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_pictures_do_not_depend_on_the_number_of_devices(tmp_path):
+    """Frames of the warm-up, stored as uint8 and split over four devices; the fourth iteration learns from them."""
+    env = Pixels(raw_env("point"), 48)
+    env.episode_length = 10
+    config = CONFIG.replace(algo="diayn", pixels=True, pixel_size=48, cnn_depth=2)
+    rings = {}
+    for count in (1, 4):
+        program = build(config, env, devices.make_mesh(count)).program
+        state, _ = program.run(program.init(jax.random.key(0)), np.int32(2))
+        rings[count] = episodes_by_skill(state.ring)
+        state, metrics = program.run(state, np.int32(2))
+        assert np.min(state.agent.updates) > 0 and all(np.isfinite(value).all() for value in metrics.values())
+        stored = state.ring.episodes.observations
+        assert stored.dtype == np.uint8 and stored.sharding.num_devices == count
+    for one, four in zip(rings[1], rings[4], strict=True):
+        assert len(one) == 4
+        np.testing.assert_allclose(one.astype(float), four.astype(float), atol=1 if one.dtype == np.uint8 else 1e-5)
 
 
 def go_on(run: Path, iterations: int, num_devices: int, resume: bool = True) -> None:

@@ -25,7 +25,7 @@ from genda_mjx.downstream import program as downstream
 from genda_mjx.runs.evaluate import evaluate as look
 from genda_mjx.runs.train import train
 
-SIDE, DEPTH = 48, 2
+SIDE, DEPTH, CONTRAST = 48, 2, 3.0
 SPEC = Spec(jax.ShapeDtypeStruct((SIDE, SIDE, 9), jnp.uint8), ACTION)
 
 
@@ -149,7 +149,7 @@ def test_convolutions_and_their_gradients_are_xlas_own_also_under_vmap(size):
 @pytest.mark.parametrize("side", [48, 64, 80])
 def test_a_decoder_returns_as_many_pixels(side):
     leaves = (jax.ShapeDtypeStruct((3,), jnp.float32), jax.ShapeDtypeStruct((side, side, 9), jnp.uint8))
-    net = networks.Decoder(8, leaves, depth=DEPTH)
+    net = networks.Decoder(8, leaves, eye=encoders.Eye(DEPTH))
     vector, picture = jax.eval_shape(lambda k: net.init_with_output(k, jnp.zeros((2, 5)))[0], jax.random.key(0))
     assert vector.shape == (2, 3) and picture.shape == (2, side, side, 9) and picture.dtype == jnp.float32
 
@@ -162,7 +162,7 @@ def elu(x):
 
 
 def down(p, s):
-    x = s.astype(jnp.float32) / 255
+    x = 0.5 + CONTRAST * (s.astype(jnp.float32) / 255 - 0.5)
     for i in range(4):
         one = p[f"Convolution_{i}"]
         x = jax.lax.conv_general_dilated(x, one["kernel"], (2, 2), "VALID", dimension_numbers=convolutions.LAYOUT)
@@ -252,7 +252,7 @@ def reference_gradients(config, state, b, key):
 
 def test_an_update_on_pixels_equals_the_plain_one():
     """Adam's first moment after a first update is a tenth of the gradient; of steps, the sign alone would be left."""
-    config = small(no_relabel=True, initial_lambda=30.0, batch_size=6)
+    config = small(no_relabel=True, initial_lambda=30.0, batch_size=6, contrast=CONTRAST)
     agent = agents.make(config, SPEC)
     state, batch, key = jax.jit(agent.init)(jax.random.key(0)), pictures_batch(0, 6), jax.random.key(7)
     expected = jax.jit(lambda: reference_gradients(config, state, batch, key))()
@@ -360,6 +360,8 @@ def test_presets():
         ({"pixels": True, "cnn_depth": 0}, "--cnn_depth is 0"),
         ({"floor": "unicolor"}, "--floor unicolor is an option of pictures; add --pixels"),
         ({"cnn_depth": 8}, "--cnn_depth 8 .* add --pixels"),
+        ({"contrast": 2.0}, r"--contrast 2.0 .* add --pixels"),
+        ({"pixels": True, "contrast": 0.0}, r"--contrast is 0.0; it must be greater than 0"),
     ],
 )
 def test_what_does_not_fit_is_one_clear_error(changes, words):

@@ -48,14 +48,18 @@ def _pictures(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
     rows, columns = scene.window
     at_once = max(1, round(PART / ((rows.stop - rows.start) * (columns.stop - columns.start) or 1)))
 
-    def packed(*poses: Array) -> Array:
-        return _packed(scene, *poses)
+    def layers(*poses: Array) -> tuple[Array, Array]:
+        return _layers(scene, *poses)
 
-    def parts(*poses: Array) -> Array:
-        return jax.lax.map(lambda one: packed(*(p[None] for p in one))[0], poses, batch_size=at_once)
+    def parts(*poses: Array) -> tuple[Array, Array]:
+        one_copy = lambda one: jax.tree.map(lambda x: x[0], layers(*(p[None] for p in one)))  # noqa: E731
+        return jax.lax.map(one_copy, poses, batch_size=at_once)
 
     # The platform is known when the program is lowered, not when it is traced.
-    packed = jax.lax.platform_dependent(*poses, cpu=parts, default=packed) if len(com) > at_once else packed(*poses)
+    whole = len(com) <= at_once
+    ground, body = layers(*poses) if whole else jax.lax.platform_dependent(*poses, cpu=parts, default=layers)
+    below = ground[:, rows, columns]
+    packed = ground.at[:, rows, columns].set(jnp.where(body < 0, below, body))
     channels = jnp.stack([(packed >> shift) & 255 for shift in (16, 8, 0)], -1)
     if scene.subsamples == 1:
         return channels.astype(jnp.uint8)
@@ -64,10 +68,12 @@ def _pictures(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
     return ((total + k * k // 2) // (k * k)).astype(jnp.uint8)
 
 
-def _packed(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
-    """Pictures [n, h, w] of n copies, one ray a pixel, with red, green and blue in one int32.
+def _layers(scene: Scene, xpos: Array, xmat: Array, com: Array) -> tuple[Array, Array]:
+    """Floor and sky [n, h, w], and the body in its window [n, rows, columns], -1 where it is not to be seen.
 
-    XLA computes what several arrays share once for each of them; in one array it is computed once.
+    One ray a pixel, with red, green and blue in one int32: XLA computes what several arrays share once for each of
+    them; in one array it is computed once. For the same reason the layers are joined outside of the loop over parts:
+    inside of it a CPU takes twice as long.
     """
     pos = xpos - com[:, None]
     view = View(scene, _shapes(scene, pos, xmat), [_lamp_at(scene, lamp, pos) for lamp in scene.lamps])
@@ -75,10 +81,9 @@ def _packed(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
     rows, columns = scene.window
     d = tuple(scene.rays[:, rows, columns].reshape(3, 1, -1))
     depth, index = rays.nearest(view.kinds, d, len(com))
-    body = _pack(_lit(view, depth, index, d))
-    front = (depth < floor_depth[:, rows, columns].reshape(depth.shape)) & (depth < FAR / 2)
-    below = ground[:, rows, columns]
-    return ground.at[:, rows, columns].set(jnp.where(front.reshape(below.shape), body.reshape(below.shape), below))
+    behind = floor_depth[:, rows, columns]
+    front = (depth < behind.reshape(depth.shape)) & (depth < FAR / 2)
+    return ground, jnp.where(front, _pack(_lit(view, depth, index, d)), -1).reshape(behind.shape)
 
 
 def silhouette(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:

@@ -80,7 +80,7 @@ class Options(AgentOptions):
 
 
 def make(config: Config, spec: Spec) -> Agent:
-    net = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16), depth=config.cnn_depth)
+    net = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16), eye=encoders.Eye.of(config))
     policy = sac.baseline(config, spec)
     adam = optax.adam(config.learning_rate)
 

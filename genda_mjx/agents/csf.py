@@ -53,7 +53,7 @@ def successor_loss(psi: Array, target: Array) -> Array:
 
 
 def make(config: Config, spec: Spec) -> Agent:
-    phi = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16), depth=config.cnn_depth)
+    phi = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16), eye=encoders.Eye.of(config))
     policy = sac.baseline(config, spec, values=config.skill_dim)
     adam = optax.adam(config.learning_rate)
     skills = SkillSpace("directions", config.skill_dim)

@@ -39,7 +39,7 @@ class Options(AgentOptions):
 
 def make(config: Config, spec: Spec) -> Agent:
     discriminator = networks.MLP(
-        config.hidden, config.skill_dim, networks.precision(config.bf16), depth=config.cnn_depth
+        config.hidden, config.skill_dim, networks.precision(config.bf16), eye=encoders.Eye.of(config)
     )
     policy = sac.baseline(config, spec, alpha_rate=0.0)
     adam = optax.adam(config.learning_rate)

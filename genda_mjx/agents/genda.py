@@ -162,13 +162,13 @@ class Networks:
     """The networks as functions of (parameters, inputs)."""
 
     def __init__(self, config: Config, spec: Spec):
-        dtype = networks.precision(config.bf16)
+        dtype, eye = networks.precision(config.bf16), encoders.Eye.of(config)
         options: Options = config.agent
         self.config, self.options, self.observation = config, options, spec.observation
-        self._phi = networks.MLP(config.hidden, config.skill_dim, dtype, depth=config.cnn_depth)
-        self._encoder = networks.Gaussian(config.hidden, options.cib_dim, networks.LECUN, dtype, config.cnn_depth)
+        self._phi = networks.MLP(config.hidden, config.skill_dim, dtype, eye=eye)
+        self._encoder = networks.Gaussian(config.hidden, options.cib_dim, networks.LECUN, dtype, eye)
         leaves = tuple(jax.tree.leaves(spec.observation))
-        self._decoder = networks.Decoder(config.hidden, leaves, dtype, config.cnn_depth)
+        self._decoder = networks.Decoder(config.hidden, leaves, dtype, eye)
         self._gate = networks.Gate(2**options.gate_planes)
 
     def init(self, key_phi: Array, key_gate: Array, key_encoder: Array, key_decoder: Array) -> Params:

@@ -34,7 +34,7 @@ class Options(rep.ConstraintOptions):
 
 def make(config: Config, spec: Spec) -> Agent:
     options: Options = config.agent
-    phi = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16), depth=config.cnn_depth)
+    phi = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16), eye=encoders.Eye.of(config))
     policy = sac.baseline(config, spec)
     adam = optax.adam(config.learning_rate)
     skills = SkillSpace("list" if options.discrete else "directions", config.skill_dim)

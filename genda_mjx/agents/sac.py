@@ -67,7 +67,7 @@ class ActorCritic:
     alpha_weight: Callable[[Array], Array] = jnp.exp  # of log alpha, in its loss
     values: int = 1  # outputs of a critic; CSF has one per skill dimension
     bf16: bool = False
-    depth: int = networks.DEPTH  # channels of the first convolution, where a picture is seen
+    eye: encoders.Eye = encoders.PAPER  # where a picture is seen
 
     def init(self, key_actor: Array, key_critic: Array, seen: Any, observation: Any, skill: int) -> Params:
         """Parameters for an actor that sees the tree `seen` and a critic that sees `observation`, both of shapes."""
@@ -94,11 +94,11 @@ class ActorCritic:
 
     @property
     def _actor(self) -> networks.Gaussian:
-        return networks.Gaussian(self.hidden, self.actions, dtype=networks.precision(self.bf16), depth=self.depth)
+        return networks.Gaussian(self.hidden, self.actions, dtype=networks.precision(self.bf16), eye=self.eye)
 
     @property
     def _critic(self) -> networks.nn.Module:
-        return networks.twin_critic(self.hidden, self.values, networks.precision(self.bf16), self.depth)
+        return networks.twin_critic(self.hidden, self.values, networks.precision(self.bf16), self.eye)
 
     def policy(self, params: Params, seen: Any, z: Array) -> tuple[Array, Array]:
         """Mean and log std [B, A] before tanh."""
@@ -184,6 +184,6 @@ def of(config: Config, actions: int, **settings) -> ActorCritic:
         "discount": config.discount,
         "initial_alpha": config.initial_alpha,
         "bf16": config.bf16,
-        "depth": config.cnn_depth,
+        "eye": encoders.Eye.of(config),
     }
     return ActorCritic(actions=actions, **(shared | settings))

@@ -33,6 +33,7 @@ class ControllerConfig:
     her_ratio: float = 0.8  # share of sampled transitions whose goal becomes a later position of the same episode
     hidden: int = 1024  # width of both hidden layers (code: 512)
     cnn_depth: int = 48  # channels of the first of four convolutions, over skills that see pixels
+    contrast: float = 1.0  # of the pictures, as in train.py
     actor_rate: float = 3e-4  # Adam (code: 1e-4)
     critic_rate: float = 3e-4  # Adam
     alpha_rate: float = 1e-3  # Adam, on log alpha
@@ -102,7 +103,7 @@ def make(config: ControllerConfig, agent: Agent, seen: Any) -> Controller:
     rates |= {
         "discount": config.discount,
         "hidden": config.hidden,
-        "depth": config.cnn_depth,
+        "eye": encoders.Eye.of(config),
         "alpha_weight": sac.log_alpha_itself,
     }
     if skills.is_list:
@@ -177,11 +178,11 @@ class Categorical(sac.ActorCritic):
 
     @property
     def _actor(self) -> networks.MLP:
-        return networks.MLP(self.hidden, self.actions, depth=self.depth)
+        return networks.MLP(self.hidden, self.actions, eye=self.eye)
 
     @property
     def _critic(self) -> networks.nn.Module:
-        return networks.twin_critic(self.hidden, self.actions, depth=self.depth)
+        return networks.twin_critic(self.hidden, self.actions, eye=self.eye)
 
     def explore(self, key: Array, n: int) -> Array:
         return jax.random.randint(key, (n,), 0, self.actions)
