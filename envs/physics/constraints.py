@@ -1,7 +1,7 @@
-"""Soft constraints as the solver wants them: MuJoCo's spring law, tendon equalities and joint limits.
+"""Soft constraints as the solver wants them: MuJoCo's spring law, tendon equalities, joint limits and dry friction.
 
 A constraint row has a stiffness D and a reference acceleration; `envs.physics.solver` says how they enter the cost.
-Rows of contacts are in `envs.physics.contacts`.
+Rows of contacts are in `envs.physics.contacts`, those of a weld in `envs.physics.weld`.
 """
 
 import jax
@@ -42,7 +42,7 @@ def row_stiffness(weight, impedance: Array) -> Array:
 def equalities(physics_model: PhysicsModel, qpos: Array, qvel: Array) -> tuple[np.ndarray, Array, Array]:
     """Tendon equalities, first length = offset + slope * second: Jacobian [e, nv], stiffness and reference [e, N]."""
     model = physics_model.mj_model
-    active = np.flatnonzero(model.eq_active0)
+    active = np.flatnonzero(model.eq_active0 & (model.eq_type == mujoco.mjtEq.mjEQ_TENDON))
     first, second = model.eq_obj1id[active], model.eq_obj2id[active]
     paired = second >= 0
     offset, slope = model.eq_data[active, 0], model.eq_data[active, 1] * paired
@@ -75,3 +75,15 @@ def limits(physics_model: PhysicsModel, qpos: Array, qvel: Array) -> solver.Limi
         reference=spread(-b * side * qvel[dof] - k * impedance * gap),
         stiffness=spread(stiffness),
     )
+
+
+def dry_friction(physics_model: PhysicsModel, qvel: Array) -> solver.DryFriction | None:
+    """Joint friction that does not depend on speed, fields [N, nv]; None in a model without."""
+    model = physics_model.mj_model
+    if not model.dof_frictionloss.any():
+        return None
+    solref, solimp = constant(model.dof_solref.T), constant(model.dof_solimp.T)
+    _, b, impedance = spring_law(model, solref, solimp, jnp.zeros_like(qvel))
+    stiffness = row_stiffness(constant(model.dof_invweight0), impedance) * (constant(model.dof_frictionloss) > 0)
+    loss = jnp.broadcast_to(constant(model.dof_frictionloss), qvel.shape)
+    return solver.DryFriction(reference=(-b * qvel).T, stiffness=stiffness.T, loss=loss.T)

@@ -4,7 +4,7 @@ MuJoCo's constrained acceleration a minimises a convex, piecewise quadratic cost
 
     1/2 a'Ma - a'f + sum_i D_i/2 x_i^2,   x_i = J_i a - r_i
 
-over the rows i that push: equalities always, others where x_i < 0.
+over the rows i that push: equalities always, others where x_i < 0. Dry friction pushes always, with at most its loss.
 
 MJX solves it with a generic loop that under vmap runs until the slowest copy stops, factors once more than it steps,
 and evaluates three points in each line-search iteration. Here structure and trip counts are static:
@@ -42,6 +42,21 @@ class Limits:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class DryFriction:
+    """Friction of the dofs: x = a - reference, force = -stiffness * x, at most the loss. Zero where there is none."""
+
+    reference: Array  # [nv]
+    stiffness: Array  # [nv]
+    loss: Array  # [nv] N or N m
+
+    def force(self, a: Array) -> tuple[Array, Array]:
+        """Forces [nv] on the dofs at acceleration a, and their stiffness, which is zero where a dof slips."""
+        pull = self.stiffness * (self.reference - a)
+        return jnp.clip(pull, -self.loss, self.loss), self.stiffness * (jnp.abs(pull) < self.loss)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Rows:
     """Contact rows: x = a @ jacobian - reference. Stiffness is zero where the contact is open."""
 
@@ -68,15 +83,26 @@ def solve_spd(matrix: Array, vector: Array) -> Array:
 
 
 def solve(
-    inertia: Array, force: Array, limits: Limits, rows: Rows, start: Array, iterations: int, ls_iterations: int
+    inertia: Array,
+    force: Array,
+    limits: Limits,
+    rows: Rows,
+    start: Array,
+    iterations: int,
+    ls_iterations: int,
+    friction: DryFriction | None = None,
 ) -> Solution:
     """Minimises the cost from `start` in `iterations` Newton steps."""
 
     def pushing(a: Array, x: Array) -> tuple[Array, Array, Array]:
-        """Stiffness of the pushing limits [nv] and rows [r], and their generalised force [nv]."""
+        """Stiffness of the pushing limits (with dry friction) [nv] and rows [r], and their generalised force [nv]."""
         limit_x = limits.sign * a - limits.reference
         limit_d, row_d = limits.stiffness * (limit_x < 0), rows.stiffness * (x < 0)
-        return limit_d, row_d, -(limits.sign * limit_d * limit_x + rows.jacobian @ (row_d * x))
+        push = -(limits.sign * limit_d * limit_x + rows.jacobian @ (row_d * x))
+        if friction is not None:
+            drag, drag_d = friction.force(a)
+            limit_d, push = limit_d + drag_d, push + drag
+        return limit_d, row_d, push
 
     def newton_step(_, state: tuple[Array, Array]) -> tuple[Array, Array]:
         a, x = state
@@ -92,6 +118,7 @@ def solve(
             jnp.concatenate([limits.sign * search, x_rate]),
             jnp.concatenate([limits.stiffness, rows.stiffness]),
             ls_iterations,
+            None if friction is None else (friction, a, search),
         )
         return a + alpha * search, x + alpha * x_rate
 
@@ -100,18 +127,32 @@ def solve(
     return Solution(qacc=a, force=push, row_force=-row_d * x)
 
 
-def _line_search(slope0: Array, curve0: Array, x: Array, rate: Array, stiffness: Array, iterations: int) -> Array:
+def _line_search(
+    slope0: Array,
+    curve0: Array,
+    x: Array,
+    rate: Array,
+    stiffness: Array,
+    iterations: int,
+    dry: tuple[DryFriction, Array, Array] | None = None,
+) -> Array:
     """Step length at which the cost's slope vanishes.
 
-    The smooth part has slope slope0 + alpha * curve0; the rows are at x + alpha * rate. The total slope increases and
-    is piecewise linear. The full Newton step 1 is its root if no row starts or stops pushing, so the search starts
-    there; [low, high] brackets the root, and a guess outside is bisected.
+    The smooth part has slope slope0 + alpha * curve0; the rows are at x + alpha * rate; `dry` is dry friction with the
+    acceleration and its rate. The total slope increases and is piecewise linear. The full Newton step 1 is its root if
+    no row starts or stops pushing, so the search starts there; [low, high] brackets the root, and a guess outside is
+    bisected.
     """
 
     def slope_and_curve(alpha: Array) -> tuple[Array, Array]:
         at = x + alpha * rate
         pull = stiffness * rate * (at < 0)
-        return slope0 + alpha * curve0 + pull @ at, curve0 + pull @ rate
+        slope, curve = slope0 + alpha * curve0 + pull @ at, curve0 + pull @ rate
+        if dry is not None:
+            friction, a, search = dry
+            drag, drag_d = friction.force(a + alpha * search)
+            slope, curve = slope - drag @ search, curve + (drag_d * search) @ search
+        return slope, curve
 
     def refine(_, state):
         alpha, low, high, best, best_slope = state
