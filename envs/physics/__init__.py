@@ -2,9 +2,9 @@
 
 `step` is MuJoCo's forward step for the features our bodies use: trees of free, hinge and slide joints, fixed tendons,
 motors, servos and filtered actuators, springs, damping, dry friction, inertia-box drag, tendon equalities, a weld to a
-given pose, joint limits, pyramidal contacts, Euler integration with implicit damping. `PhysicsModel.of` refuses a model that needs more, and names what.
-`mjx.step` remains the reference it is tested against; MJX's geometry lives in private modules, so the MJX version is
-checked too.
+given pose, joint limits, pyramidal contacts, Euler integration with implicit damping. `PhysicsModel.of` refuses a model
+that needs more, and names what. `mjx.step` remains the reference it is tested against, beside C MuJoCo; MJX's geometry
+lives in private modules, so the MJX version is checked too.
 
 The copies are the last axis of every array. Element-wise work then runs along contiguous copies (vector lanes on CPU
 and TPU, coalesced threads on GPU), and a product with a constant is one matrix product for all of them. Shapes: nb
