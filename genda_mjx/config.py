@@ -192,16 +192,17 @@ SMALL_ENV: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("quadruped", "humanoid", "dog"), WALKING),
     # Episodes are short and physics is dear: 2,000 physics steps each.
     "kitchen": {
+        "hidden": 128,
         "num_envs": 32,
         "cohorts": 2,
         "utd": 0.1,
         "learning_rate": 5e-4,
         "skill_dim": 4,
-        "total_steps": 64_000,
+        "total_steps": 48_000,
         "buffer_size": 64_000,
         "warmup_episodes": 64,
         "eval_every": 16_000,
-        "checkpoint_every": 32_000,
+        "checkpoint_every": 16_000,
     },
 }
 
