@@ -12,7 +12,7 @@ from envs.body import Body
 
 __all__ = ["NAMES", "Body", "SkillEnv", "body_class", "make"]
 
-NAMES = ("point", "fish", "quadruped", "humanoid", "dog")
+NAMES = ("point", "fish", "quadruped", "humanoid", "dog", "kitchen")
 
 
 def body_class(name: str) -> type[Body]:

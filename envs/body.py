@@ -98,9 +98,14 @@ class Body(SkillEnv):
         """The model we simulate; each edit is a row in envs/README.md."""
 
     @classmethod
+    def start_spec(cls) -> mujoco.MjSpec:
+        """The model that starts are drawn in; the stock one, where it has the same coordinates."""
+        return cls.stock_spec()
+
+    @classmethod
     @abc.abstractmethod
     def draw_start(cls, model: mujoco.MjModel, data: mujoco.MjData, rng: np.random.Generator) -> np.ndarray:
-        """Puts data (of the stock model, just reset) in a start state; returns what else was drawn."""
+        """Puts data (of `start_spec`, just reset) in a start state; returns what else was drawn."""
 
     @abc.abstractmethod
     def observe(self, quantities: Quantities) -> list[Array]:
@@ -111,7 +116,7 @@ class Body(SkillEnv):
         return []
 
     def stock_sensors(self, model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
-        """The same sensors read from C MuJoCo, for start states."""
+        """The same sensors read from C MuJoCo, for start states (in `start_spec`)."""
         return np.zeros(0)
 
     # brax.envs.base.Env

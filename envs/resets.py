@@ -57,7 +57,7 @@ def cache_key(env, size: int) -> str:
 
 
 def _draw(env, size: int) -> Bank:
-    model = env.stock_spec().compile()
+    model = env.start_spec().compile()
     data, rng, rows = mujoco.MjData(model), np.random.default_rng(SEED), []
     for _ in range(size):
         mujoco.mj_resetData(model, data)

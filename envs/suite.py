@@ -60,6 +60,11 @@ def cap_contacts(spec: mujoco.MjSpec, points: int, pairs: int | None = None) -> 
         spec.add_numeric(name="max_geom_pairs", data=[pairs])
 
 
+def nearest_contacts(spec: mujoco.MjSpec, points: int, capsule_box: int, capsule_capsule: int, sphere_box: int) -> None:
+    """Contacts of our own (`envs.physics.nearest`): the `points` nearest, from so many nearest pairs of each kind."""
+    spec.add_numeric(name="nearest_contacts", data=[points, capsule_box, capsule_capsule, sphere_box])
+
+
 def drop(spec: mujoco.MjSpec, elements) -> None:
     for element in list(elements):
         spec.delete(element)

@@ -26,6 +26,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "methods": Experiment(
         "main figure: coverage of the five methods", ("quadruped", "humanoid", "dog", "fish"), 4, METHODS
     ),
+    "kitchen": Experiment("kitchen figure: tasks that the skills of the five methods do", ("kitchen",), 4, METHODS),
     "components": Experiment(
         "component ablation: without relabelling, without CIB, without both",
         ("quadruped", "humanoid"),

@@ -33,7 +33,7 @@ class Config:
     """Discover skills without reward. Defaults are the paper's, and from 256 envs on their schedule is that of
     `--preset accelerator`, which is made for GPUs and TPUs; `--preset small` is sized for a CPU."""
 
-    env: str = "point"  # body: point, fish, quadruped, humanoid or dog
+    env: str = "point"  # body: point, fish, quadruped, humanoid, dog or kitchen
     algo: str = "genda"  # agent: genda, metra, csf, diayn or cic
     # Where the defaults come from; flags still win. auto: the paper's, with the schedule of many envs where there are.
     preset: Literal["auto", "paper", "small", "accelerator"] = "auto"
@@ -131,7 +131,11 @@ ENV_PRESETS: dict[str, dict[str, Any]] = {
     "quadruped": {},
     "humanoid": {},
     "dog": {"cib_dim": 512},
+    # Eight episodes of 50 steps, then 50 updates.
+    "kitchen": {"num_envs": 8, "utd": 0.125, "skill_dim": 10, "cib_dim": 2048, "buffer_size": 300_000},
 }
+# What it changes for one agent on one body.
+ENV_AGENT: dict[tuple[str, str], dict[str, Any]] = {("kitchen", "metra"): {"discrete": True, "skill_dim": 24}}
 
 # A CPU-sized run: narrower and shorter, with a higher learning rate and a lower initial multiplier than the paper's so
 # that something shows soon. Bodies of the repository have their own below; docs/fidelity.md lists it as our own choice.
@@ -187,6 +191,20 @@ SMALL_ENV: dict[str, dict[str, Any]] = {
         "checkpoint_every": 409_600,
     },
     **dict.fromkeys(("quadruped", "humanoid", "dog"), WALKING),
+    # Episodes are short and physics is dear: 2,000 physics steps each.
+    "kitchen": {
+        "hidden": 128,
+        "num_envs": 32,
+        "cohorts": 2,
+        "utd": 0.1,
+        "learning_rate": 5e-4,
+        "skill_dim": 4,
+        "total_steps": 48_000,
+        "buffer_size": 64_000,
+        "warmup_episodes": 64,
+        "eval_every": 16_000,
+        "checkpoint_every": 16_000,
+    },
 }
 
 MANY_ENVS = 256  # from here on the paper's schedule would act for very long on one policy, then learn for very long
@@ -263,7 +281,7 @@ def preset(
     agent that decide about its other defaults.
     """
     start = Config().replace(algo=algo, **chosen)
-    values = ENV_PRESETS.get(env, {}) | start.agent.defaults()
+    values = ENV_PRESETS.get(env, {}) | start.agent.defaults() | ENV_AGENT.get((env, algo), {})
     if pixels:
         values |= PIXELS | PIXELS_AGENT.get((env, algo), {})
     if name == "small":

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
-from conftest import raw_env
+from conftest import BODIES, raw_env
 from maze_reference import FREE_CELLS, depth_in_walls, literal_maze
 from scipy import stats
 
@@ -33,7 +33,7 @@ def draw(task: goals.GoalTask, number: int, evaluate: bool = False) -> tuple[np.
 @pytest.fixture
 def without_walls(monkeypatch):
     """Tasks on bodies that exist already: their numbers do not depend on walls."""
-    bodies = {body: raw_env(body) for body in envs.NAMES}
+    bodies = {body: raw_env(body) for body in BODIES}
     monkeypatch.setattr(envs, "make", lambda body, **_: bodies[body])
     monkeypatch.setattr(goals, "START_STATES", 1)
 

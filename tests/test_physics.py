@@ -127,7 +127,12 @@ def test_random_episodes_stay_finite(name, episodes):
         ("<option integrator='RK4'/>", "Euler"),
         ("<option cone='elliptic'/>", "elliptic"),
         ("<option><flag eulerdamp='disable'/></option>", "damping"),
-        ("<default><joint frictionloss='1'/></default>", "dry friction"),
+        (
+            "<tendon><fixed frictionloss='1'><joint joint='a' coef='1'/></fixed></tendon>",
+            "dry friction of tendons",
+        ),
+        ("<equality><weld body1='b'/></equality>", "anything but a mocap body"),
+        ("<default><geom type='box' size='1 1 1' margin='.1'/></default>", "boxes with a margin"),
         ("<equality><joint joint1='a'/></equality>", "equalities"),
         ("<actuator><muscle joint='a' lengthrange='0 1'/></actuator>", "gains"),
         ("<actuator><intvelocity joint='a' actrange='-1 1'/></actuator>", "filters"),
@@ -135,7 +140,8 @@ def test_random_episodes_stay_finite(name, episodes):
 )
 def test_unsupported_features_are_refused(xml, message):
     model = mujoco.MjModel.from_xml_string(
-        f"<mujoco>{xml}<worldbody><body><joint name='a'/><geom size='1'/></body></worldbody></mujoco>"
+        f"<mujoco>{xml}<worldbody><geom size='1 1 1'/>"
+        f"<body name='b'><joint name='a'/><geom size='1 1 1'/></body></worldbody></mujoco>"
     )
     with pytest.raises(ValueError, match=message):
         PhysicsModel.of(model)

@@ -36,7 +36,7 @@ def gradient(a: np.ndarray, inertia, force, limits: solver.Limits, rows: solver.
 def test_solution_is_the_minimum(seed):
     inertia, force, limits, rows = problem(seed)
     single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (inertia, force, limits, rows))
-    found = solver.solve(*single, start=jnp.zeros(12), iterations=10, ls_iterations=8)
+    found = solver.solve(*single, start=jnp.zeros(12), friction=None, iterations=10, ls_iterations=8)
     scale = np.abs(force).max()
     assert np.abs(gradient(np.asarray(found.qacc, float), inertia, force, limits, rows)).max() / scale < 1e-4
     at_rest = np.abs(gradient(np.zeros(12), inertia, force, limits, rows)).max() / scale
@@ -48,8 +48,8 @@ def test_solution_is_the_minimum(seed):
 
 def test_the_start_does_not_matter():
     single = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), problem(0))
-    far = solver.solve(*single, start=100 * jnp.ones(12), iterations=15, ls_iterations=10)
-    near = solver.solve(*single, start=jnp.zeros(12), iterations=15, ls_iterations=10)
+    far = solver.solve(*single, start=100 * jnp.ones(12), friction=None, iterations=15, ls_iterations=10)
+    near = solver.solve(*single, start=jnp.zeros(12), friction=None, iterations=15, ls_iterations=10)
     np.testing.assert_allclose(far.qacc, near.qacc, atol=1e-3)
 
 
@@ -63,13 +63,20 @@ def test_cholesky_with_the_copies_last(size):
     assert np.abs(found.T - exact).max() / np.abs(exact).max() < 1e-4
 
 
-def test_the_form_for_tpus_finds_the_same():
+@pytest.mark.parametrize("dry", [False, True])
+def test_the_form_for_tpus_finds_the_same(dry):
     many = [jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), problem(seed)) for seed in range(20)]
     inertia, force, limits, rows = jax.tree.map(lambda *x: jnp.stack(x), *many)
     force, limits = jax.tree.map(jnp.transpose, (force, limits))
-    arguments = inertia, force, limits, rows, jnp.zeros_like(force), 10, 8
-    first, last = solver.solve_copies(*arguments), jax.jit(solver.newton_copies_last, static_argnums=(5, 6))(*arguments)
+    rng = np.random.default_rng(0)
+    draw = lambda: jnp.asarray(rng.uniform(size=force.shape), jnp.float32)
+    friction = solver.DryFriction(reference=draw(), stiffness=10 * draw(), loss=draw()) if dry else None
+    arguments = inertia, force, limits, rows, jnp.zeros_like(force), friction, 10, 8
+    first, last = solver.solve_copies(*arguments), jax.jit(solver.newton_copies_last, static_argnums=(6, 7))(*arguments)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=2e-3), first, last)
+    if dry:
+        smooth = solver.solve_copies(inertia, force, limits, rows, jnp.zeros_like(force), None, 10, 8)
+        assert np.abs(first.qacc - smooth.qacc).max() > 0.1  # it rubs
 
 
 def test_a_tpu_takes_the_form_for_tpus_when_there_are_enough_copies():

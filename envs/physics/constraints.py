@@ -1,7 +1,7 @@
-"""Soft constraints as the solver wants them: MuJoCo's spring law, tendon equalities and joint limits.
+"""Soft constraints as the solver wants them: MuJoCo's spring law, tendon equalities, joint limits and dry friction.
 
 A constraint row has a stiffness D and a reference acceleration; `envs.physics.solver` says how they enter the cost.
-Rows of contacts are in `envs.physics.contacts`.
+Rows of contacts are in `envs.physics.contacts`, those of a weld in `envs.physics.weld`.
 """
 
 import jax
@@ -42,7 +42,7 @@ def row_stiffness(weight, impedance: Array) -> Array:
 def equalities(physics_model: PhysicsModel, qpos: Array, qvel: Array) -> tuple[np.ndarray, Array, Array]:
     """Tendon equalities, first length = offset + slope * second: Jacobian [e, nv], stiffness and reference [e, N]."""
     model = physics_model.mj_model
-    active = np.flatnonzero(model.eq_active0)
+    active = np.flatnonzero(model.eq_active0 & (model.eq_type == mujoco.mjtEq.mjEQ_TENDON))
     first, second = model.eq_obj1id[active], model.eq_obj2id[active]
     paired = second >= 0
     offset, slope = model.eq_data[active, 0], model.eq_data[active, 1] * paired
@@ -74,4 +74,20 @@ def limits(physics_model: PhysicsModel, qpos: Array, qvel: Array) -> solver.Limi
         sign=spread(side),
         reference=spread(-b * side * qvel[dof] - k * impedance * gap),
         stiffness=spread(stiffness),
+    )
+
+
+def dry_friction(physics_model: PhysicsModel, qvel: Array) -> solver.DryFriction | None:
+    """Joint friction that does not depend on speed, fields [nv, N]; None in a model without."""
+    model = physics_model.mj_model
+    if not model.dof_frictionloss.any():
+        return None
+    solref, solimp = constant(model.dof_solref.T), constant(model.dof_solimp.T)
+    _, b, impedance = spring_law(model, solref, solimp, jnp.zeros_like(qvel))
+    loss = constant(model.dof_frictionloss)
+    stiffness = row_stiffness(constant(model.dof_invweight0), impedance) * (loss > 0)
+    return solver.DryFriction(
+        reference=-b * qvel,
+        stiffness=jnp.broadcast_to(stiffness, qvel.shape),
+        loss=jnp.broadcast_to(loss, qvel.shape),
     )

@@ -1,4 +1,4 @@
-"""Contacts: MJX's collision detection on our poses, and the solver rows that the contacts become.
+"""Contacts: MJX's collision detection on our poses or our own (`nearest`), and the solver rows they become.
 
 MJX's functions and the solver work on one copy each, so here the copies are the first axis, added by vmap.
 """
@@ -14,6 +14,7 @@ import numpy as np
 from mujoco import mjx
 from mujoco.mjx._src import collision_driver
 
+from envs.physics import nearest as own
 from envs.physics import solver
 from envs.physics.constraints import row_stiffness, spring_law
 from envs.physics.dynamics import Motion
@@ -26,8 +27,11 @@ SHORT = 64  # entries of a list that accelerators rank instead of sorting
 
 
 def collide(physics_model: PhysicsModel, poses: Poses):
-    """MJX's contacts of all copies (an `mjx` Contact, fields [N, k, ...]) and the bodies they join [N, k, 2]."""
+    """The contacts of all copies (MJX's or ours, fields [N, k, ...]) and the bodies they join [N, k, 2]."""
     model = physics_model.mj_model
+    if physics_model.nearest is not None:
+        contact = own.collide(physics_model.nearest, model, physics_model.tree, poses)
+        return contact, jnp.asarray(model.geom_bodyid)[contact.geom]
     pos, mat = attached(physics_model.tree, poses, model.geom_bodyid, model.geom_pos, model.geom_quat)
 
     def collide_one(xpos: Array, xmat: Array):
@@ -149,8 +153,9 @@ def contact_rows(
     physics_model: PhysicsModel, poses: Poses, motion: Motion, contact, bodies: Array, qvel: Array
 ) -> tuple[solver.Rows, RowLayout]:
     """Solver rows of the contacts, copies first, and how the rows belong to contacts."""
-    model, mjx_model = physics_model.mj_model, physics_model.mjx_model
-    dim = np.asarray(physics_model.mjx_data._impl.contact.dim)
+    model = physics_model.mj_model
+    inverse_weight = jnp.asarray(model.body_invweight0[:, 0], jnp.float32)
+    dim = physics_model.contact_dims
     layout = RowLayout.of(dim)
     moving = jnp.asarray(physics_model.tree.moving)
 
@@ -161,9 +166,9 @@ def contact_rows(
         jacobian = (cdof.T @ jnp.stack([*lever, *edge])) * relative[:, layout.contact]
         gap = contact.dist - contact.includemargin
         k, b, impedance = spring_law(model, contact.solref.T, contact.solimp.T, gap)
-        weight = mjx_model.body_invweight0[bodies[:, 0], 0] + mjx_model.body_invweight0[bodies[:, 1], 0]
+        weight = inverse_weight[bodies[:, 0]] + inverse_weight[bodies[:, 1]]
         mu2 = contact.friction[:, 0] ** 2
-        weight = jnp.where(dim == 3, 2 * mu2 * (1 + mu2) / mjx_model.opt.impratio * weight, weight)
+        weight = jnp.where(dim == 3, 2 * mu2 * (1 + mu2) / np.float32(model.opt.impratio) * weight, weight)
         stiffness = row_stiffness(weight, impedance) * (gap < 0)
         reference = -b[layout.contact] * (qvel @ jacobian) - (k * impedance * gap)[layout.contact]
         return solver.Rows(jacobian, reference, stiffness[layout.contact])

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from envs.physics.tree import FREE, HINGE, Poses, Tree
+from envs.physics.tree import HINGE, Poses, Tree
 from envs.physics.vectors import Vec, constant, cross, mat_mul, mat_vec
 
 Array = jax.Array
@@ -73,13 +73,16 @@ def _motion_axes(tree: Tree, poses: Poses) -> Vec:
     lever = cross(poses.axis, Vec(c - a for c, a in zip(poses.com, poses.anchor, strict=True)))
     linear = Vec(jnp.where(hinge, turning, shifting) for turning, shifting in zip(lever, poses.axis, strict=True))
     single = Vec((*(poses.axis * hinge), *linear))
-    if model.jnt_type[0] != FREE:
-        return single
-    body_axes = Vec(jnp.stack(row) for row in poses.mat.at(model.jnt_bodyid[0]))  # each [3 axes, N]
-    lever = cross(body_axes, poses.com - poses.anchor.at(0))
-    shift = [jnp.zeros_like(body_axes[0])] * 3 + [jnp.zeros_like(body_axes[0]).at[i].set(1.0) for i in range(3)]
-    turn = [*body_axes, *lever]
-    return Vec(jnp.concatenate([s, t, c[1:]]) for s, t, c in zip(shift, turn, single, strict=True))
+    parts, start = [], 0  # runs of single joints with the free ones between them
+    for joint, _, _ in tree.free:
+        body_axes = Vec(jnp.stack(row) for row in poses.mat.at(model.jnt_bodyid[joint]))  # each [3 axes, N]
+        lever = cross(body_axes, poses.com - poses.anchor.at(joint))
+        none = jnp.zeros_like(body_axes[0])
+        shift = Vec([none] * 3 + [none.at[i].set(1.0) for i in range(3)])
+        parts += [Vec(c[start:joint] for c in single), shift, Vec((*body_axes, *lever))]
+        start = joint + 1
+    parts.append(Vec(c[start:] for c in single))
+    return Vec(jnp.concatenate(c) for c in zip(*parts, strict=True)) if tree.free else single
 
 
 def inertia_times(cinert: Vec, v: Vec) -> Vec:

@@ -5,7 +5,10 @@ import dataclasses
 import mujoco
 import numpy as np
 from mujoco import mjx
+from mujoco.mjx._src import collision_driver
 
+from envs.physics import weld
+from envs.physics.nearest import BOX, NUMERIC, Nearest
 from envs.physics.tree import FREE, Tree
 
 MJX_VERSION = "3.17.0"
@@ -13,12 +16,13 @@ MJX_VERSION = "3.17.0"
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PhysicsModel:
-    """One compiled model in C MuJoCo and in MJX, its tree tables and its linear maps."""
+    """One compiled model, its tree tables, its linear maps and what finds its contacts."""
 
     mj_model: mujoco.MjModel
-    mjx_model: mjx.Model
-    mjx_data: mjx.Data  # a blank one, for MJX's collision detection to fill
+    mjx_model: mjx.Model | None  # for MJX's collision detection, with a blank `mjx_data` to fill; None where the
+    mjx_data: mjx.Data | None  # contacts are our own
     tree: Tree
+    nearest: Nearest | None  # contacts of our own, where the model asks for them; else MJX's
     tendon_length: np.ndarray  # [nt, nq] lengths from coordinates
     tendon_jacobian: np.ndarray  # [nt, nv]
     actuator_length: np.ndarray  # [nu, nq]
@@ -35,20 +39,43 @@ class PhysicsModel:
                 f"envs.physics is written for mujoco-mjx {MJX_VERSION} and found {mujoco.__version__}: "
                 "install the versions in requirements.txt"
             )
-        mjx_data = mjx.make_data(model, impl="jax")
-        _refuse_unsupported(model, contact_dims=mjx_data._impl.contact.dim)
+        nearest = Nearest.of(model)
+        mjx_data = mjx.make_data(model, impl="jax") if nearest is None else None
+        _refuse_unsupported(model, np.full(1, 3) if mjx_data is None else mjx_data._impl.contact.dim)
+        mjx_model = mjx.put_model(model, impl="jax") if nearest is None else None
+        if nearest is None:
+            _refuse_margins_of_boxes(mjx_model, mjx_data)
         tendon_length, tendon_jacobian = _tendon_maps(model)
         actuator_length, actuator_moment = _actuator_maps(model, tendon_length, tendon_jacobian)
         return cls(
             mj_model=model,
-            mjx_model=mjx.put_model(model, impl="jax"),
+            mjx_model=mjx_model,
             mjx_data=mjx_data,
+            nearest=nearest,
             tree=Tree.of(model),
             tendon_length=tendon_length,
             tendon_jacobian=tendon_jacobian,
             actuator_length=actuator_length,
             actuator_moment=actuator_moment,
         )
+
+    @property
+    def contact_dims(self) -> np.ndarray:
+        """[k] MuJoCo's dimension of every contact: 1 without friction, 3 with."""
+        if self.nearest is not None:
+            return np.full(self.nearest.points, 3)
+        return np.asarray(self.mjx_data._impl.contact.dim)
+
+
+def _refuse_margins_of_boxes(mjx_model: mjx.Model, mjx_data: mjx.Data) -> None:
+    """MJX's contacts of boxes give no force inside a margin, where C MuJoCo's do."""
+    for key, contact in collision_driver._contact_groups(mjx_model, mjx_data).items():
+        if BOX in key.types and (np.asarray(contact.includemargin) > 0).any():
+            pair = np.asarray(contact.geom)[np.argmax(np.asarray(contact.includemargin) > 0)]
+            raise ValueError(
+                f"envs.physics does not support: contacts of boxes with a margin (geoms {pair[0]} and {pair[1]}): set "
+                f"their margin to 0, or ask for contacts of our own with the numeric {NUMERIC!r}"
+            )
 
 
 def _refuse_unsupported(model: mujoco.MjModel, contact_dims: np.ndarray) -> None:
@@ -58,13 +85,16 @@ def _refuse_unsupported(model: mujoco.MjModel, contact_dims: np.ndarray) -> None
         "explicit damping (eulerdamp disabled)": model.opt.disableflags & mj.mjtDisableBit.mjDSBL_EULERDAMP,
         "elliptic friction cones": model.opt.cone != mj.mjtCone.mjCONE_PYRAMIDAL,
         "contacts with torsional friction (condim above 3)": (contact_dims > 3).any(),
-        "equalities between other things than tendons": (equality != mj.mjtEq.mjEQ_TENDON).any(),
-        "nonlinear tendon equalities": (model.eq_data[:, 2:5] != 0).any(),
+        "equalities other than between tendons and welds": np.isin(
+            equality, [mj.mjtEq.mjEQ_TENDON, mj.mjtEq.mjEQ_WELD], invert=True
+        ).any(),
+        "nonlinear tendon equalities": (model.eq_data[model.eq_type == mj.mjtEq.mjEQ_TENDON, 2:5] != 0).any(),
+        **weld.unsupported(model),
         "spatial tendons": (model.wrap_type != mj.mjtWrap.mjWRAP_JOINT).any(),
         "limited, damped or armatured tendons": (
             model.tendon_limited.any() or model.tendon_damping.any() or model.tendon_armature.any()
         ),
-        "dry friction": model.dof_frictionloss.any() or model.tendon_frictionloss.any(),
+        "dry friction of tendons": model.tendon_frictionloss.any(),
         "gravity compensation": model.body_gravcomp.any(),
         "a spring on the free joint": (model.jnt_stiffness[model.jnt_type == FREE] != 0).any(),
         "actuators on other things than joints and tendons": np.isin(

@@ -4,7 +4,7 @@ MuJoCo's constrained acceleration a minimises a convex, piecewise quadratic cost
 
     1/2 a'Ma - a'f + sum_i D_i/2 x_i^2,   x_i = J_i a - r_i
 
-over the rows i that push: equalities always, others where x_i < 0.
+over the rows i that push: equalities always, others where x_i < 0. Dry friction pushes always, with at most its loss.
 
 MJX solves it with a generic loop that under vmap runs until the slowest copy stops, factors once more than it steps,
 and evaluates three points in each line-search iteration. Here structure and trip counts are static:
@@ -42,6 +42,21 @@ class Limits:
     sign: Array  # [nv]
     reference: Array  # [nv]
     stiffness: Array  # [nv]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DryFriction:
+    """Friction of the dofs: x = a - reference, force = -stiffness * x, at most the loss. Zero where there is none."""
+
+    reference: Array  # [nv]
+    stiffness: Array  # [nv]
+    loss: Array  # [nv] N or N m
+
+    def force(self, a: Array) -> tuple[Array, Array]:
+        """Forces [nv] on the dofs at acceleration a, and their stiffness, which is zero where a dof slips."""
+        pull = self.stiffness * (self.reference - a)
+        return jnp.clip(pull, -self.loss, self.loss), self.stiffness * (jnp.abs(pull) < self.loss)
 
 
 @jax.tree_util.register_dataclass
@@ -86,23 +101,40 @@ def solve_spd_copies(matrix: Array, vector: Array) -> Array:
 
 
 def solve_copies(
-    inertia: Array, force: Array, limits: Limits, rows: Rows, start: Array, iterations: int, ls_iterations: int
+    inertia: Array,
+    force: Array,
+    limits: Limits,
+    rows: Rows,
+    start: Array,
+    friction: DryFriction | None,
+    iterations: int,
+    ls_iterations: int,
 ) -> Solution:
     """`solve` of N copies: inertia and rows with the copies first, everything else and the solution with them last."""
 
-    def copies_first(inertia: Array, force: Array, limits: Limits, rows: Rows, start: Array) -> Solution:
+    def copies_first(
+        inertia: Array, force: Array, limits: Limits, rows: Rows, start: Array, friction: DryFriction | None
+    ) -> Solution:
         one = partial(solve, iterations=iterations, ls_iterations=ls_iterations)
-        solution = jax.vmap(one)(inertia, force.T, jax.tree.map(jnp.transpose, limits), rows, start.T)
-        return jax.tree.map(jnp.transpose, solution)
+        limits, friction = jax.tree.map(jnp.transpose, (limits, friction))
+        return jax.tree.map(jnp.transpose, jax.vmap(one)(inertia, force.T, limits, rows, start.T, friction))
 
+    problem = inertia, force, limits, rows, start, friction
     if force.shape[-1] < cholesky.LANES:
-        return copies_first(inertia, force, limits, rows, start)
+        return copies_first(*problem)
     copies_last = partial(newton_copies_last, iterations=iterations, ls_iterations=ls_iterations)
-    return lax.platform_dependent(inertia, force, limits, rows, start, tpu=copies_last, default=copies_first)
+    return lax.platform_dependent(*problem, tpu=copies_last, default=copies_first)
 
 
 def newton_copies_last(
-    inertia: Array, force: Array, limits: Limits, rows: Rows, start: Array, iterations: int, ls_iterations: int
+    inertia: Array,
+    force: Array,
+    limits: Limits,
+    rows: Rows,
+    start: Array,
+    friction: DryFriction | None,
+    iterations: int,
+    ls_iterations: int,
 ) -> Solution:
     """`solve_copies` as a TPU wants it: products of matrices with the copies first, everything else with them last.
 
@@ -119,11 +151,12 @@ def newton_copies_last(
     def pushing(a: Array, x: Array) -> tuple[Array, Array, Array]:
         limit_x = limits.sign * a - limits.reference
         limit_d, row_d = limits.stiffness * (limit_x < 0), stiffness * (x < 0)
-        return limit_d, row_d, -(limits.sign * limit_d * limit_x + jnp.einsum("nvr,rn->vn", jacobian, row_d * x))
+        push = -(limits.sign * limit_d * limit_x + jnp.einsum("nvr,rn->vn", jacobian, row_d * x))
+        return *with_friction(friction, a, limit_d, push), row_d
 
     def newton_step(_, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         a, x, residual = state
-        limit_d, row_d, push = pushing(a, x)
+        limit_d, push, row_d = pushing(a, x)
         rows_part = (jacobian * row_d.T[:, None]) @ jnp.swapaxes(jacobian, 1, 2)
         diagonal = jnp.eye(len(a))[..., None] * limit_d
         search = cholesky.solve(matrix + diagonal + jnp.moveaxis(rows_part, 0, -1), push - residual)
@@ -135,29 +168,39 @@ def newton_copies_last(
             jnp.concatenate([limits.sign * search, x_rate]),
             jnp.concatenate([limits.stiffness, stiffness]),
             ls_iterations,
+            None if friction is None else (friction, a, search),
         )
         return a + alpha * search, x + alpha * x_rate, residual + alpha * residual_rate
 
     begin = start, times_rows(start) - reference, jnp.sum(matrix * start[:, None], axis=0) - force
     a, x, _ = lax.fori_loop(0, iterations, newton_step, begin)
-    _, row_d, push = pushing(a, x)
+    _, push, row_d = pushing(a, x)
     return Solution(qacc=a, force=push, row_force=-row_d * x)
 
 
 def solve(
-    inertia: Array, force: Array, limits: Limits, rows: Rows, start: Array, iterations: int, ls_iterations: int
+    inertia: Array,
+    force: Array,
+    limits: Limits,
+    rows: Rows,
+    start: Array,
+    friction: DryFriction | None,
+    iterations: int,
+    ls_iterations: int,
 ) -> Solution:
     """Minimises the cost from `start` in `iterations` Newton steps."""
 
     def pushing(a: Array, x: Array) -> tuple[Array, Array, Array]:
-        """Stiffness of the pushing limits [nv] and rows [r], and their generalised force [nv]."""
+        """Stiffness of what pushes single dofs [nv], the generalised force of all that pushes [nv], and the stiffness
+        of the pushing rows [r]."""
         limit_x = limits.sign * a - limits.reference
         limit_d, row_d = limits.stiffness * (limit_x < 0), rows.stiffness * (x < 0)
-        return limit_d, row_d, -(limits.sign * limit_d * limit_x + rows.jacobian @ (row_d * x))
+        push = -(limits.sign * limit_d * limit_x + rows.jacobian @ (row_d * x))
+        return *with_friction(friction, a, limit_d, push), row_d
 
     def newton_step(_, state: tuple[Array, Array]) -> tuple[Array, Array]:
         a, x = state
-        limit_d, row_d, push = pushing(a, x)
+        limit_d, push, row_d = pushing(a, x)
         residual = inertia @ a - force
         hessian = inertia + jnp.diag(limit_d) + (rows.jacobian * row_d) @ rows.jacobian.T
         search = solve_spd(hessian, push - residual)
@@ -169,20 +212,38 @@ def solve(
             jnp.concatenate([limits.sign * search, x_rate]),
             jnp.concatenate([limits.stiffness, rows.stiffness]),
             ls_iterations,
+            None if friction is None else (friction, a, search),
         )
         return a + alpha * search, x + alpha * x_rate
 
     a, x = lax.fori_loop(0, iterations, newton_step, (start, start @ rows.jacobian - rows.reference))
-    _, row_d, push = pushing(a, x)
+    _, push, row_d = pushing(a, x)
     return Solution(qacc=a, force=push, row_force=-row_d * x)
 
 
-def _line_search(slope0: Array, curve0: Array, x: Array, rate: Array, stiffness: Array, iterations: int) -> Array:
+def with_friction(friction: DryFriction | None, a: Array, stiffness: Array, push: Array) -> tuple[Array, Array]:
+    """Stiffness and force of the limits, and dry friction's on top where a model has any."""
+    if friction is None:
+        return stiffness, push
+    drag, drag_stiffness = friction.force(a)
+    return stiffness + drag_stiffness, push + drag
+
+
+def _line_search(
+    slope0: Array,
+    curve0: Array,
+    x: Array,
+    rate: Array,
+    stiffness: Array,
+    iterations: int,
+    dry: tuple[DryFriction, Array, Array] | None = None,
+) -> Array:
     """Step length at which the cost's slope vanishes.
 
-    The smooth part has slope slope0 + alpha * curve0; the rows are at x + alpha * rate. The total slope increases and
-    is piecewise linear. The full Newton step 1 is its root if no row starts or stops pushing, so the search starts
-    there; [low, high] brackets the root, and a guess outside is bisected. Of one copy, or of all with the copies last.
+    The smooth part has slope slope0 + alpha * curve0; the rows are at x + alpha * rate; `dry` is dry friction with the
+    acceleration and its rate. The total slope increases and is piecewise linear. The full Newton step 1 is its root if
+    no row starts or stops pushing, so the search starts there; [low, high] brackets the root, and a guess outside is
+    bisected. Of one copy, or of all with the copies last.
     """
 
     def over_rows(a: Array, b: Array) -> Array:
@@ -191,7 +252,12 @@ def _line_search(slope0: Array, curve0: Array, x: Array, rate: Array, stiffness:
     def slope_and_curve(alpha: Array) -> tuple[Array, Array]:
         at = x + alpha * rate
         pull = stiffness * rate * (at < 0)
-        return slope0 + alpha * curve0 + over_rows(pull, at), curve0 + over_rows(pull, rate)
+        slope, curve = slope0 + alpha * curve0 + over_rows(pull, at), curve0 + over_rows(pull, rate)
+        if dry is not None:
+            friction, a, search = dry
+            drag, drag_d = friction.force(a + alpha * search)
+            slope, curve = slope - over_rows(drag, search), curve + over_rows(drag_d * search, search)
+        return slope, curve
 
     def refine(_, state):
         alpha, low, high, best, best_slope = state

@@ -9,7 +9,8 @@ depend on the depth:
 * every sum up or down the tree (composite inertia, velocities, bias forces) as one product with a constant 0/1 matrix.
   Gathers with constant indices are such products too; they are exact at the precision that `envs.body` asks for.
 
-The tree has free, hinge and slide joints, a free one at its root only; `Tree.of` refuses anything else.
+There may be several trees, with free, hinge and slide joints; `Tree.of` refuses anything else. A mocap body is allowed
+as the target of a weld (`envs.physics.weld`): it has a pose of its own that no table here knows.
 """
 
 import dataclasses
@@ -40,7 +41,8 @@ class Tree:
     before: np.ndarray  # [nv, nv] sums over the dofs that carry each dof's axis
     coupled: np.ndarray  # [nv, nv] 1 where the column's dof is the row's or above it: lower triangle of the inertia
     inertia: tuple  # xx, yy, zz, xy, xz, yz of each body [nb, 1], body axes
-    root: int  # the body whose subtree is everything that moves
+    free: tuple[tuple[int, int, int], ...]  # joint, first coordinate and first dof of each free joint
+    root: int  # the first body that moves; its subtree is everything that moves where there is one tree
 
     @classmethod
     def of(cls, model: mujoco.MjModel) -> "Tree":
@@ -59,9 +61,10 @@ class Tree:
             if model.dof_parentid[dof] >= 0:
                 coupled[dof] += coupled[model.dof_parentid[dof]]
         before = (coupled - np.eye(model.nv, dtype=np.float32)).T
-        if model.jnt_type[0] == FREE:
-            before[:, :3] = 0  # world-fixed translation axes
-            before[3:6, 3:6] = 0  # three axes of one rotation
+        free = tuple((int(j), int(model.jnt_qposadr[j]), int(model.jnt_dofadr[j])) for j in _free_joints(model))
+        for _, _, dof in free:
+            before[:, dof : dof + 3] = 0  # world-fixed translation axes
+            before[dof + 3 : dof + 6, dof + 3 : dof + 6] = 0  # three axes of one rotation
         slot = np.arange(model.njnt) - model.body_jntadr[model.jnt_bodyid]
         return cls(
             model=model,
@@ -75,8 +78,13 @@ class Tree:
             before=before,
             coupled=coupled,
             inertia=_body_axes_inertia(model),
+            free=free,
             root=int(model.body_rootid[model.body_dofnum > 0][0]),
         )
+
+
+def _free_joints(model: mujoco.MjModel) -> np.ndarray:
+    return np.flatnonzero(model.jnt_type == FREE)
 
 
 def _refuse_unsupported(model: mujoco.MjModel) -> None:
@@ -85,13 +93,11 @@ def _refuse_unsupported(model: mujoco.MjModel) -> None:
         raise ValueError(
             f"envs.physics supports free, hinge and slide joints; this model has {sorted(k.name for k in kinds)}"
         )
-    if (model.jnt_type[1:] == FREE).any():
-        raise ValueError("envs.physics supports a free joint at the root only")
-    trees = len(set(model.body_rootid[model.body_dofnum > 0].tolist()))
-    if trees != 1:
-        raise ValueError(f"envs.physics supports one moving tree; this model has {trees}")
-    if model.nmocap:
-        raise ValueError("envs.physics does not support mocap bodies")
+    if not model.njnt:
+        raise ValueError("envs.physics needs at least one joint; nothing in this model moves")
+    mocap = np.flatnonzero(model.body_mocapid >= 0)
+    if model.body_geomnum[mocap].any() or np.isin(model.body_parentid, mocap).any():
+        raise ValueError("envs.physics supports mocap bodies as targets of welds only: without geoms and children")
 
 
 def _body_axes_inertia(model: mujoco.MjModel) -> tuple:
@@ -118,24 +124,25 @@ class JointSlot:
     turn0: np.ndarray  # [nb, 1] where they are zero
     slide: np.ndarray  # [nb, nq] picks slide displacements
     slide0: np.ndarray  # [nb, 1] where they are zero
-    free: np.ndarray | None  # [nb, 1] true at the body with the free joint
+    free: tuple[tuple[np.ndarray, int], ...]  # [nb, 1] true at a body with a free joint, and its first coordinate
 
     @classmethod
     def of(cls, model: mujoco.MjModel, joints: np.ndarray) -> "JointSlot":
         """Tables of the given joints, at most one of each body."""
         anchor, axis = np.zeros((3, model.nbody)), np.zeros((3, model.nbody))
         pick = {HINGE: np.zeros((model.nbody, model.nq)), SLIDE: np.zeros((model.nbody, model.nq))}
-        free = None
+        free = []
         for joint in joints:
             body, kind = model.jnt_bodyid[joint], mujoco.mjtJoint(model.jnt_type[joint])
             if kind == FREE:
-                free, axis[:, body] = np.arange(model.nbody)[:, None] == body, (0, 0, 1)  # MuJoCo's convention
+                free.append((np.arange(model.nbody)[:, None] == body, int(model.jnt_qposadr[joint])))
+                axis[:, body] = (0, 0, 1)  # MuJoCo's convention
                 continue
             anchor[:, body], axis[:, body] = model.jnt_pos[joint], model.jnt_axis[joint]
             pick[kind][body, model.jnt_qposadr[joint]] = 1
         turn0, slide0 = (constant(pick[kind] @ model.qpos0) for kind in (HINGE, SLIDE))
         turn, slide = (pick[kind].astype(np.float32) for kind in (HINGE, SLIDE))
-        return cls(constant(anchor), constant(axis), turn, turn0, slide, slide0, free)
+        return cls(constant(anchor), constant(axis), turn, turn0, slide, slide0, tuple(free))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,6 +152,7 @@ class Poses:
     qpos: Array  # [nq, N] with a unit quaternion
     pos: Vec  # body origins [nb, N]
     mat: Vec  # body rotations [nb, N]
+    quat: Vec  # the same as quaternions [nb, N]
     anchor: Vec  # joint anchors [nj, N]
     axis: Vec  # joint axes [nj, N]
     com: Vec  # centre of mass of the whole model [N]
@@ -153,9 +161,9 @@ class Poses:
 def kinematics(tree: Tree, qpos: Array) -> Poses:
     """Poses of all bodies from coordinates [nq, N]."""
     model = tree.model
-    if model.jnt_type[0] == FREE:
-        unit_quat = qpos[3:7] / jnp.linalg.norm(qpos[3:7], axis=0)
-        qpos = jnp.concatenate([qpos[:3], unit_quat, qpos[7:]])
+    for _, q, _ in tree.free:
+        unit_quat = qpos[q + 3 : q + 7] / jnp.linalg.norm(qpos[q + 3 : q + 7], axis=0)
+        qpos = jnp.concatenate([qpos[: q + 3], unit_quat, qpos[q + 7 :]])
     pos, quat, anchors, axes = _in_parent_frames(tree, qpos)
     for ancestor in tree.ancestors:
         above = Vec((*pos, *quat)).through(ancestor)
@@ -169,6 +177,7 @@ def kinematics(tree: Tree, qpos: Array) -> Poses:
         qpos=qpos,
         pos=pos,
         mat=mat,
+        quat=quat,
         anchor=rotate(local[:3], carrier[3:]) + carrier[:3],
         axis=rotate(local[3:], carrier[3:]),
         com=Vec(jnp.sum(c * mass, axis=0) for c in centre),
@@ -189,10 +198,10 @@ def _in_parent_frames(tree: Tree, qpos: Array) -> tuple[Vec, Vec, list[Vec], lis
         pos = anchor - rotate(slot.anchor, quat)
         if slot.slide.any():
             pos = pos + axis * (slot.slide @ qpos - slot.slide0)
-        if slot.free is not None:
-            pos = _replaced(slot.free, pos, qpos[:3])
-            quat = _replaced(slot.free, quat, qpos[3:7])
-            anchor = _replaced(slot.free, anchor, qpos[:3])
+        for body, q in slot.free:
+            pos = _replaced(body, pos, qpos[q : q + 3])
+            quat = _replaced(body, quat, qpos[q + 3 : q + 7])
+            anchor = _replaced(body, anchor, qpos[q : q + 3])
         anchors.append(anchor)
         axes.append(axis)
     return pos, quat, anchors, axes

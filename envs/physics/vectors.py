@@ -39,6 +39,11 @@ def cross(a: Vec, b: Vec) -> Vec:
     return Vec((a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]))
 
 
+def dot(a: Vec, b: Vec):
+    """Scalar product of 3-vectors."""
+    return a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
+
+
 def rotate(vec: Vec, quat: Vec) -> Vec:
     """Rotates a 3-vector by a unit quaternion."""
     t = cross(quat[1:], vec) * 2

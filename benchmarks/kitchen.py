@@ -1,0 +1,190 @@
+"""The kitchen against C MuJoCo: one-step errors, random episodes, scripts that do the tasks, speed.
+
+python -m benchmarks.kitchen steps      velocity errors after one physics step against C on the same reduced model
+python -m benchmarks.kitchen episodes   objects moved or not in random episodes: ours, C reduced, C stock
+python -m benchmarks.kitchen scripts    the six tasks by scripts of actions: ours, C reduced, C stock
+python -m benchmarks.kitchen speed      physics steps per CPU-second, and CPU-seconds to trace and compile
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import time
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+import envs
+from benchmarks.kitchen_c import PHYSICS_STEPS, KitchenInC
+from envs import kitchen, physics
+from envs.physics import PhysicsState
+
+SCRIPTS = pathlib.Path(__file__).parent / "kitchen_scripts.json"
+MOVED = 0.05  # rad or m, by which an object counts as moved
+COPIES = 64
+
+
+@dataclasses.dataclass
+class Ours:
+    """Our kitchen as a function of whole episodes."""
+
+    def __post_init__(self):
+        self.env = envs.make("kitchen", normalize=False, bank_size=1)
+        self.step = jax.jit(jax.vmap(self.env.step))
+
+    def episodes(self, actions: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """Objects [E, T+1, 12] as `KitchenInC.objects` under actions [E, T, 7], and the tasks done [E]."""
+        paths = []
+        for start in range(0, len(actions), COPIES):
+            part = actions[start : start + COPIES]
+            filled = np.concatenate([part, np.zeros((COPIES - len(part), *part.shape[1:]))]).astype(np.float32)
+            state = jax.vmap(self.env.reset)(jax.random.split(jax.random.key(0), COPIES))
+            path = [state.pipeline_state.physics.qpos]
+            for action in filled.swapaxes(0, 1):
+                state = self.step(state, action)
+                path.append(state.pipeline_state.physics.qpos)
+            if state.info["failed"].any():
+                raise RuntimeError("the physics of an episode failed")
+            paths.append(np.asarray(jnp.stack(path, 1))[: len(part)])
+        qpos = np.concatenate(paths).astype(float)
+        done = {name: flags.any(1) for name, flags in kitchen.tasks_done(self.env.model, qpos).items()}
+        return qpos[..., kitchen.ARM_JOINTS : kitchen.ARM_JOINTS + 12], done
+
+
+def random_actions(episodes: int, held: int, seed: int = 0) -> np.ndarray:
+    """[E, 50, 7] uniform actions, each held for some agent steps."""
+    rng = np.random.default_rng(seed)
+    fresh = rng.uniform(-1, 1, (episodes, -(-50 // held), 7))
+    return np.repeat(fresh, held, axis=1)[:, :50]
+
+
+def one_step_errors(episodes: int = 12, every: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Largest velocity error of each state after one step against C, and which shape kinds touched [states, 3]."""
+    c, rows, touched = KitchenInC(stock=False), [], []
+    rng = np.random.default_rng(0)
+    for actions in np.concatenate([random_actions(episodes // 2, 1), random_actions(episodes // 2, 10)]):
+        c.reset()
+        for action in actions:
+            chosen = set(rng.choice(PHYSICS_STEPS, PHYSICS_STEPS // every, replace=False))
+            for number, _ in enumerate(c.physics_steps(action)):
+                if number in chosen:
+                    rows.append(_before(c.data))
+                    copy = mujoco.MjData(c.model)
+                    mujoco.mj_copyData(copy, c.model, c.data)
+                    mujoco.mj_step(c.model, copy)
+                    rows[-1]["expected"] = copy.qvel.copy()
+                    kinds = [tuple(c.model.geom_type[contact.geom]) for contact in copy.contact]
+                    touched.append([kind in kinds for kind in physics.nearest.KINDS])
+    physics_model = envs.make("kitchen", normalize=False, bank_size=1).physics_model
+    columns = {name: np.array([row[name] for row in rows], np.float32).T for name in rows[0]}
+
+    @jax.jit
+    def step(qpos, qvel, warmstart, ctrl, target):
+        state = PhysicsState(qpos, qvel, jnp.zeros((0, qpos.shape[1])), warmstart)
+        return physics.step(physics_model, state, ctrl, target)[0].qvel
+
+    with jax.default_matmul_precision("highest"):
+        found = step(*(columns[name] for name in ("qpos", "qvel", "warmstart", "ctrl", "target")))
+    return np.abs(np.asarray(found) - columns["expected"]).max(0), np.array(touched)
+
+
+def _before(data: mujoco.MjData) -> dict[str, np.ndarray]:
+    target = np.concatenate([data.mocap_pos[0], data.mocap_quat[0]])
+    state = {"qpos": data.qpos, "qvel": data.qvel, "warmstart": data.qacc_warmstart, "ctrl": data.ctrl}
+    return {name: value.copy() for name, value in state.items()} | {"target": target}
+
+
+def steps(_) -> None:
+    errors, touched = one_step_errors()
+    groups = {"no contact": ~touched.any(1), "all": np.ones(len(errors), bool)}
+    groups |= dict(zip(("capsule-box", "capsule-capsule", "sphere-box (kettle)"), touched.T, strict=True))
+    for name, rows in groups.items():
+        if rows.any():
+            quantiles = np.quantile(errors[rows], [0.5, 0.9, 0.99, 1])
+            print(f"{name}: {rows.sum()} states, error at 50/90/99/100 % {'/'.join(f'{q:.1e}' for q in quantiles)}")
+
+
+def moved(paths: np.ndarray) -> np.ndarray:
+    """[E, 10] which objects were moved at any step: nine joints, and the kettle in x or y."""
+    away = np.abs(paths - paths[:, :1]).max(1) > MOVED
+    return np.concatenate([away[:, :9], away[:, 9:11].any(1, keepdims=True)], axis=1)
+
+
+def jaccard(one: np.ndarray, other: np.ndarray) -> float:
+    """Moved in both over moved in any."""
+    return float((one & other).sum() / max((one | other).sum(), 1))
+
+
+def episodes(options) -> None:
+    names = [*kitchen.JOINT_START, "kettle"]
+    for held in (1, 5):
+        actions = random_actions(options.episodes, held)
+        found = {"ours": moved(Ours().episodes(actions)[0])}
+        for name, stock in (("C reduced", False), ("C stock", True)):
+            c = KitchenInC(stock)
+            found[name] = moved(np.array([c.episode(a)[0] for a in actions]))
+        print(f"{options.episodes} episodes, each action held for {held} steps; moved in C stock:")
+        print("  " + ", ".join(f"{name} {count}" for name, count in zip(names, found["C stock"].sum(0), strict=True)))
+        for one, other in (("ours", "C reduced"), ("ours", "C stock"), ("C reduced", "C stock")):
+            agree = (found[one] == found[other]).mean()
+            print(f"  {one} against {other}: Jaccard {jaccard(found[one], found[other]):.3f}, equal {agree:.3f}")
+
+
+def scripts(_) -> None:
+    stored = {name: np.array(rows) for name, rows in json.loads(SCRIPTS.read_text()).items()}
+    padded = np.array([np.concatenate([a, np.zeros((50 - len(a), 7))]) for a in stored.values()])
+    _, ours = Ours().episodes(padded)
+    c = {label: KitchenInC(stock) for label, stock in (("C reduced", False), ("C stock", True))}
+    for number, (task, actions) in enumerate(zip(stored, padded, strict=True)):
+        done = {label: one.episode(actions)[1][task] for label, one in c.items()} | {"ours": bool(ours[task][number])}
+        print(f"{task}: " + ", ".join(f"{label} {'done' if yes else 'not done'}" for label, yes in done.items()))
+
+
+def speed(options) -> None:
+    env, count = envs.make("kitchen", normalize=False, bank_size=1), options.copies
+    actions = jnp.asarray(random_actions(count, 1).swapaxes(0, 1), jnp.float32)
+    state = jax.jit(jax.vmap(env.reset))(jax.random.split(jax.random.key(0), count))
+    began = time.process_time()
+    lowered = jax.jit(jax.vmap(env.step)).lower(state, actions[0])
+    traced = time.process_time()
+    step = lowered.compile()
+    compiled = time.process_time()
+    rates = {"ours": [], "C stock": [], "C reduced": []}
+    c = {"C stock": KitchenInC(stock=True), "C reduced": KitchenInC(stock=False)}
+    for turn in range(5):
+        start = time.process_time()
+        for action in actions[4 * turn : 4 * turn + 4]:
+            state = step(state, action)
+        jax.block_until_ready(state)
+        rates["ours"].append(4 * count * PHYSICS_STEPS / (time.process_time() - start))
+        for name, one in c.items():
+            start = time.process_time()
+            for action in actions[:20, turn]:
+                one.step(np.asarray(action))
+            rates[name].append(20 * PHYSICS_STEPS / (time.process_time() - start))
+    print(f"{count} copies; CPU-seconds to trace {traced - began:.1f}, to compile {compiled - traced:.1f}")
+    for name, values in rates.items():
+        print(
+            f"{name}: {np.median(values):,.0f} physics steps per CPU-second, {np.ptp(values):,.0f} apart in five turns"
+        )
+    for name in c:
+        ratio = np.median(np.array(rates["ours"]) / np.array(rates[name]))
+        print(f"ours over {name}, one thread: {ratio:.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = {"steps": steps, "episodes": episodes, "scripts": scripts, "speed": speed}
+    parser.add_argument("parts", nargs="+", choices=parts)
+    parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--copies", type=int, default=COPIES)
+    options = parser.parse_args()
+    for part in options.parts:
+        parts[part](options)
+
+
+if __name__ == "__main__":
+    main()
