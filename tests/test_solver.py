@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import envs
 from envs.physics import cholesky, solver
 
 
@@ -86,3 +87,20 @@ def test_a_tpu_takes_the_form_for_tpus_when_there_are_enough_copies():
 
     assert "cholesky" not in text(cholesky.LANES, "tpu")
     assert "cholesky" in text(cholesky.LANES - 1, "tpu") and "potrf" in text(cholesky.LANES, "cpu")
+
+
+@pytest.mark.slow
+def test_the_quadruped_steps_alike_in_the_form_for_tpus(monkeypatch):
+    env = envs.make("quadruped", normalize=False)
+    start = jax.vmap(env.start_from, in_axes=(0, None))(jnp.arange(16), jnp.zeros(2))
+    actions = jax.random.uniform(jax.random.key(0), (5, 16, env.action_size), minval=-1, maxval=1)
+
+    def roll(state, actions):
+        return jax.lax.scan(lambda s, a: (jax.vmap(env.step)(s, a), None), state, actions)[0].obs
+
+    expected = jax.jit(roll)(start, actions)
+    monkeypatch.setattr(solver, "solve_copies", solver.newton_copies_last)
+    monkeypatch.setattr(solver, "solve_spd_copies", lambda m, v: cholesky.solve(jnp.moveaxis(m, 0, -1), v))
+    found = jax.jit(lambda *args: roll(*args))(start, actions)
+    assert (found != expected).any()  # another form was taken
+    np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())
