@@ -235,7 +235,8 @@ SCHEDULE_FLAGS = frozenset({"cohorts", "batch_size", "utd"})  # who gives one of
 PICTURES_KEPT: dict[str, Any] = {"buffer_size": 300_000}  # 3.4 GiB of 64 x 64 pixels, whatever the number of envs
 PIXELS: dict[str, Any] = {"num_envs": 4, "utd": 0.25, "cib_dim": 2048} | PICTURES_KEPT
 PIXELS_AGENT: dict[tuple[str, str], dict[str, Any]] = {("quadruped", "metra"): {"skill_dim": 4}}
-# For one CPU core and a quick body; docs/pixels.md says what it costs, and that it does not learn skills yet.
+# For one CPU core and the point. Contrast and the official code's beta: without them phi's ways are so short that the
+# uniformity loss drowns their growth (docs/pixels.md). Other bodies have not been tried with it.
 PIXELS_SMALL: dict[str, Any] = {
     "pixel_size": 48,
     "cnn_depth": 8,
