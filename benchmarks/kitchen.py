@@ -120,7 +120,7 @@ def jaccard(one: np.ndarray, other: np.ndarray) -> float:
 
 def episodes(options) -> None:
     names = [*kitchen.JOINT_START, "kettle"]
-    for held in (1, 5):
+    for held in options.held:
         actions = random_actions(options.episodes, held)
         found = {"ours": moved(Ours().episodes(actions)[0])}
         for name, stock in (("C reduced", False), ("C stock", True)):
@@ -181,6 +181,7 @@ def main() -> None:
     parts = {"steps": steps, "episodes": episodes, "scripts": scripts, "speed": speed}
     parser.add_argument("parts", nargs="+", choices=parts)
     parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--held", type=int, nargs="+", default=[1, 5], help="agent steps that random actions last")
     parser.add_argument("--copies", type=int, default=COPIES)
     options = parser.parse_args()
     for part in options.parts:
