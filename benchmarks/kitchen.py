@@ -120,7 +120,7 @@ def jaccard(one: np.ndarray, other: np.ndarray) -> float:
 
 def episodes(options) -> None:
     names = [*kitchen.JOINT_START, "kettle"]
-    for held in (1, 5):
+    for held in options.held:
         actions = random_actions(options.episodes, held)
         found = {"ours": moved(Ours().episodes(actions)[0])}
         for name, stock in (("C reduced", False), ("C stock", True)):
@@ -162,8 +162,9 @@ def speed(options) -> None:
         rates["ours"].append(4 * count * PHYSICS_STEPS / (time.process_time() - start))
         for name, one in c.items():
             start = time.process_time()
-            for action in actions[:20, turn]:
-                one.step(np.asarray(action))
+            for action in np.asarray(actions[:20, turn]):
+                next(one.physics_steps(action))  # sets the target, which then stays: no Python inside the agent step
+                mujoco.mj_step(one.model, one.data, PHYSICS_STEPS)
             rates[name].append(20 * PHYSICS_STEPS / (time.process_time() - start))
     print(f"{count} copies; CPU-seconds to trace {traced - began:.1f}, to compile {compiled - traced:.1f}")
     for name, values in rates.items():
@@ -180,6 +181,7 @@ def main() -> None:
     parts = {"steps": steps, "episodes": episodes, "scripts": scripts, "speed": speed}
     parser.add_argument("parts", nargs="+", choices=parts)
     parser.add_argument("--episodes", type=int, default=100)
+    parser.add_argument("--held", type=int, nargs="+", default=[1, 5], help="agent steps that random actions last")
     parser.add_argument("--copies", type=int, default=COPIES)
     options = parser.parse_args()
     for part in options.parts:
