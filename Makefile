@@ -71,6 +71,7 @@ bench: $(READY)
 	$(BIN)/python -m benchmarks.mazes
 	$(BIN)/python -m benchmarks.roofline
 	$(BIN)/python -m benchmarks.render
+	$(BIN)/python -m benchmarks.kitchen steps episodes scripts speed
 
 lint: $(READY)
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .
