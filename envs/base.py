@@ -25,6 +25,7 @@ class SkillEnv(Env):
     episode_length = 200  # agent steps
     position_size = 2  # coverage is counted in xy; the fish's in xyz
     bin_size = 1.0  # m, side of a coverage bin
+    movable = True  # starts can be moved over the floor: `reset_at`
     history = 1  # rows of the replay that make an observation; more where frames are stacked
     headline, unit = "coverage", "bins"  # the measure that progress, plots and tables lead with, and what it counts
 

@@ -67,6 +67,7 @@ class Kitchen(Body):
     position_size = 3  # the hand's
     headline, unit = "tasks", "of 6 tasks"
     tasks = ()
+    movable = False
     camera = None
     # Objects hardly move under random actions; their scale is that of the tasks (rad, m).
     fixed_std = dict.fromkeys(range(12, 16), 0.4) | dict(

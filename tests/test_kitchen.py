@@ -12,7 +12,8 @@ from scipy.spatial.transform import Rotation
 from benchmarks import kitchen as bench
 from benchmarks.kitchen_c import KitchenInC
 from envs import kitchen, kitchen_model
-from genda_mjx.config import preset
+from genda_mjx.config import UserError, preset
+from genda_mjx.runs.evaluate import evaluate
 
 COPIES = 4
 
@@ -123,6 +124,13 @@ def test_models_without_the_package_say_what_to_install(monkeypatch):
     monkeypatch.setattr(kitchen_model.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModuleNotFoundError, match="gymnasium-robotics"):
         kitchen_model.stock_spec()
+
+
+def test_moved_starts_are_refused(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.json").write_text(preset("kitchen", "small").to_json())
+    with pytest.raises(UserError, match="starts of kitchen cannot be moved"):
+        evaluate(tmp_path, offset=(1.0, 0.0))
 
 
 def test_a_weld_pulls_the_hand_in_both_models():

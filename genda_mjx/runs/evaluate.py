@@ -11,7 +11,7 @@ import numpy as np
 from envs import measures
 from envs.base import SkillEnv
 from genda_mjx import evaluate as evaluation
-from genda_mjx.build import env_of
+from genda_mjx.build import body_class, env_of
 from genda_mjx.config import UserError
 from genda_mjx.evaluate import Episodes
 from genda_mjx.runs import explore as explorer
@@ -72,6 +72,8 @@ def evaluate(
     if any(distance < 0 for distance in distances):
         raise UserError(f"--offsets are distances in metres, got {' '.join(f'{d:g}' for d in distances)}")
     config, progress = read_run(folder), Progress()
+    if (offset is not None or distances) and not (env or body_class(config.env)).movable:
+        raise UserError(f"--offset, --offsets: the starts of {config.env} cannot be moved")
     if floor is not None and not config.pixels:
         raise UserError(f"--floor {floor}: the run in {folder} sees no floor; train one with --pixels")
     start.prepare(compile_cache)
