@@ -22,7 +22,8 @@ import envs
 from genda_mjx import agents, encoders, program, replay, rollout
 from genda_mjx.agents import Spec
 from genda_mjx.build import batch_shapes, build
-from genda_mjx.config import Config, preset
+from genda_mjx.config import Config
+from genda_mjx.presets import preset
 from genda_mjx.state import TrainState
 
 Product = tuple[int, int, int]  # (m, k, n): [m, k] @ [k, n]

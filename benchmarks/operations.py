@@ -29,7 +29,7 @@ from benchmarks.peers import plain_sac
 from genda_mjx import agents
 from genda_mjx.agents import Spec
 from genda_mjx.build import make_env
-from genda_mjx.config import preset
+from genda_mjx.presets import preset
 
 KINDS = {"dot": "matrix products", "reduce": "sums and means"}  # by the first word of an operation
 MOVES = ("copy", "transpose", "concatenate", "slice", "bitcast", "pad", "gather")

@@ -23,7 +23,7 @@ from envs import physics
 from genda_mjx import agents, hlo, platform
 from genda_mjx.agents import Spec
 from genda_mjx.build import batch_shapes
-from genda_mjx.config import preset
+from genda_mjx.presets import preset
 from genda_mjx.runs.start import tune_xla
 
 COLUMNS = {

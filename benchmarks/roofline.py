@@ -22,8 +22,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr
 from genda_mjx import agents
 from genda_mjx.agents import Spec
 from genda_mjx.build import batch_shapes, check, make_env
-from genda_mjx.config import preset
 from genda_mjx.platform import CHIPS
+from genda_mjx.presets import preset
 from genda_mjx.runs import start
 
 

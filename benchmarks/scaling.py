@@ -24,7 +24,7 @@ import tyro
 
 from genda_mjx import devices, sharding
 from genda_mjx.build import build, make_env
-from genda_mjx.config import preset
+from genda_mjx.presets import preset
 
 UPDATES = 8  # per iteration
 REFERENCE = 128  # envs of the row that the others are held against

@@ -19,7 +19,8 @@ import tyro
 from envs.base import SkillEnv
 from genda_mjx import sharding
 from genda_mjx.build import build, make_env
-from genda_mjx.config import Config, preset
+from genda_mjx.config import Config
+from genda_mjx.presets import preset
 from genda_mjx.runs import start
 
 

@@ -9,7 +9,8 @@ from jax.experimental.layout import Format
 
 from genda_mjx import sharding
 from genda_mjx.agents import Agent
-from genda_mjx.config import MANY_ENVS, SCHEDULE_FLAGS, Config, UserError, many_envs
+from genda_mjx.config import Config, UserError
+from genda_mjx.presets import MANY_ENVS, SCHEDULE_FLAGS, many_envs
 
 
 @dataclass(frozen=True)

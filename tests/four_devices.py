@@ -15,7 +15,8 @@ from envs.pixels import Pixels
 from genda_mjx import agents, devices, schedule
 from genda_mjx.agents import Batch, Spec
 from genda_mjx.build import batch_shapes
-from genda_mjx.config import Config, UserError, preset
+from genda_mjx.config import Config, UserError
+from genda_mjx.presets import preset
 from genda_mjx.runs.checkpoint import Checkpoints
 from genda_mjx.runs.train import train
 

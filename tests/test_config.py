@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from genda_mjx import agents, schedule
+from genda_mjx import agents, presets, schedule
 from genda_mjx import config as c
 from genda_mjx.config import Config, UserError
 from genda_mjx.runs.arguments import parse
@@ -52,7 +52,7 @@ def test_json_round_trip_and_unknown_field():
 
 def test_presets_name_real_fields():
     names = set().union(*(Config().replace(algo=algo).flat() for algo in agents.AGENTS))
-    for values in (c.SMALL, c.ACCELERATOR, *c.ENV_PRESETS.values(), *c.SMALL_ENV.values()):
+    for values in (presets.SMALL, presets.ACCELERATOR, *presets.ENV_PRESETS.values(), *presets.SMALL_ENV.values()):
         assert set(values) <= names
     for algo in agents.AGENTS:
         assert set(Config().replace(algo=algo).agent.defaults()) <= set(Config().flat())
@@ -123,14 +123,14 @@ def test_another_agent_starts_with_its_own_options():
 
 
 def test_schedule_of_the_paper():
-    plan = schedule.derive(c.preset("quadruped", "paper"), 200)
+    plan = schedule.derive(presets.preset("quadruped", "paper"), 200)
     assert plan.steps_per_iteration == 400 and plan.updates_per_iteration == 200  # 2 episodes, 200 gradient steps
     assert plan.capacity == 5000 and plan.warmup_iterations == 50 and plan.iterations == 25_000
 
 
 def test_schedule_of_thousands_of_envs():
     """2048 envs in 8 cohorts: 256 episodes end every 25 steps, and each step is sampled 64 times."""
-    config = c.preset("quadruped", "accelerator")
+    config = presets.preset("quadruped", "accelerator")
     plan = schedule.derive(config, 200, 8)
     assert (plan.steps_per_iteration, plan.episodes_at_once, plan.updates_per_iteration) == (51_200, 256, 800)
     assert plan.capacity == 20_480 and plan.warmup_iterations == 7
@@ -141,7 +141,7 @@ def test_many_envs_alone_choose_their_schedule():
     """`--num_envs 2048` is the accelerator's schedule; a schedule of one's own, few envs or --preset paper are not."""
     dog = ["--env", "dog", "--num_envs"]
     chosen = parse([*dog, "2048"])
-    assert chosen == c.preset("dog", "accelerator").replace(preset="auto", out=chosen.out)
+    assert chosen == presets.preset("dog", "accelerator").replace(preset="auto", out=chosen.out)
     assert chosen.agent.cib_dim == 512
     small = parse([*dog, "256", "--hidden", "64"])
     assert (small.cohorts, small.batch_size, small.utd, small.hidden) == (8, 512, 1 / 8, 64)

@@ -12,7 +12,8 @@ from scipy.spatial.transform import Rotation
 from benchmarks import kitchen as bench
 from benchmarks.kitchen_c import KitchenInC
 from envs import kitchen, kitchen_model
-from genda_mjx.config import UserError, preset
+from genda_mjx.config import UserError
+from genda_mjx.presets import preset
 from genda_mjx.runs.evaluate import evaluate
 
 COPIES = 4

@@ -7,8 +7,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from trainer_helpers import Walk, build, tiny
 
-from genda_mjx import config as configuration
-from genda_mjx import schedule
+from genda_mjx import presets, schedule
 from genda_mjx.build import Built
 
 
@@ -25,7 +24,7 @@ from genda_mjx.build import Built
 )
 def test_estimate_is_within_a_fifth(algo, changes):
     """One run in which scratch weighs most, one in which the state does."""
-    skill_dim = configuration.preset("point", "paper", algo).skill_dim
+    skill_dim = presets.preset("point", "paper", algo).skill_dim
     config = tiny(algo=algo, skill_dim=skill_dim, utd=0.1, **({"total_steps": 40_960} | changes))
     built = build(config, Walk())
     program, estimate = built.program, estimate_of(built)

@@ -19,9 +19,10 @@ from envs.tasks import goals
 from genda_mjx import agents, convolutions, devices, encoders, evaluate, networks
 from genda_mjx import build as assembly
 from genda_mjx.agents import Batch, Spec
-from genda_mjx.config import UserError, preset, validate
+from genda_mjx.config import UserError, validate
 from genda_mjx.downstream import controller
 from genda_mjx.downstream import program as downstream
+from genda_mjx.presets import preset
 from genda_mjx.runs.evaluate import evaluate as look
 from genda_mjx.runs.train import train
 

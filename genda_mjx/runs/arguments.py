@@ -7,7 +7,8 @@ from typing import Annotated
 import tyro
 
 from genda_mjx import agents
-from genda_mjx.config import SCHEDULE_FLAGS, Config, UserError, preset
+from genda_mjx.config import Config, UserError
+from genda_mjx.presets import SCHEDULE_FLAGS, preset
 from genda_mjx.runs.folder import read_config, run_folder
 
 
