@@ -132,11 +132,11 @@ def test_episodes_do_not_depend_on_the_number_of_devices():
 
 
 @pytest.mark.slow
-def test_pictures_do_not_depend_on_the_number_of_devices(tmp_path):
+def test_pictures_do_not_depend_on_the_number_of_devices():
     """Frames of the warm-up, stored as uint8 and split over four devices; the fourth iteration learns from them."""
     env = Pixels(raw_env("point"), 48)
     env.episode_length = 10
-    config = CONFIG.replace(algo="diayn", pixels=True, pixel_size=48, cnn_depth=2)
+    config = CONFIG.replace(pixels=True, pixel_size=48, cnn_depth=2)
     rings = {}
     for count in (1, 4):
         program = build(config, env, devices.make_mesh(count)).program

@@ -100,7 +100,7 @@ def plain_convolution(x, p):
 
 
 def test_four_convolutions_are_the_papers():
-    net = encoders.Convolutions(DEPTH, jnp.float32)
+    net = encoders.Convolutions(encoders.Eye(DEPTH), jnp.float32)
     picture = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 9), np.uint8)
     params = jax.jit(net.init)(jax.random.key(0), picture)
     x = picture.astype(np.float32) / 255
@@ -108,7 +108,7 @@ def test_four_convolutions_are_the_papers():
         x = plain_convolution(x, params["params"][f"Convolution_{i}"])
     assert x.shape == (2, 2, 2, 8 * DEPTH)
     np.testing.assert_allclose(net.apply(params, picture), x.reshape(2, -1), atol=2e-5)
-    paper = jax.eval_shape(encoders.Convolutions(48, jnp.float32).init, jax.random.key(0), picture)
+    paper = jax.eval_shape(encoders.Convolutions(encoders.PAPER, jnp.float32).init, jax.random.key(0), picture)
     assert [leaf["kernel"].shape[-1] for leaf in paper["params"].values()] == [48, 96, 192, 384]
 
 
