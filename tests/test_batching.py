@@ -101,7 +101,7 @@ def test_step_of_a_body_for_a_chip_that_is_not_here():
     assert in_parts
     for platform in ("tpu", "cuda"):
         assert part_shapes(env, lowered_for(platform, step, state, action)) == (False, True)
-    # jax does not promise to keep the name of the call by which a TPU is told the order of an array (physics/cholesky.py).
+    # jax does not promise to keep the call by which a TPU is told the order of an array (physics/cholesky.py).
     named = [jax.export.DisabledSafetyCheck.custom_call("LayoutConstraint")]
     exported = jax.export.export(jax.jit(step), platforms=("tpu",), disabled_checks=named)(state, action)
     assert part_shapes(env, exported.mlir_module()) == (False, True)
