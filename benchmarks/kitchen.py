@@ -18,7 +18,7 @@ import mujoco
 import numpy as np
 
 import envs
-from benchmarks.kitchen_c import PHYSICS_STEPS, KitchenInC
+from benchmarks._kitchen_c import PHYSICS_STEPS, KitchenInC
 from envs import kitchen, physics
 from envs.physics import PhysicsState
 

@@ -10,7 +10,7 @@ from conftest import raw_env
 from scipy.spatial.transform import Rotation
 
 from benchmarks import kitchen as bench
-from benchmarks.kitchen_c import KitchenInC
+from benchmarks._kitchen_c import KitchenInC
 from envs import kitchen, kitchen_model
 from genda_mjx.config import UserError
 from genda_mjx.presets import preset

@@ -170,7 +170,7 @@ def test_subsamples_are_means_and_shadows_darken(point):
     fine, plain = drawn(point, qpos, size=(128, 128))[0], drawn(point, qpos, subsamples=2)[0]
     np.testing.assert_allclose(fine.reshape(64, 2, 64, 2, 3).mean((1, 3)), plain, atol=0.6)
     darker = fine.astype(int) - drawn(point, qpos, size=(128, 128), shadow=True)[0]
-    assert darker.min() >= 0 and darker.max() > 20
+    assert darker.min() >= -1 and darker.max() > 20  # two programs may round one value differently
 
 
 def test_a_maze_shows_its_walls():
