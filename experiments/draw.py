@@ -90,7 +90,8 @@ def table(found: dict[str, list[Curve]]) -> str:
         if not len(steps):
             continue
         last, recent, random = values[:, -1], values[:, -3:].mean(), np.mean([curve.random for curve in curves])
-        cells = [name, str(len(curves)), f"{steps[-1]:,}", f"{last.mean():.0f}", f"{last.std():.0f}"]
+        digits = 0 if headline == "coverage" else 1  # of hundreds of bins or of a few tasks
+        cells = [name, str(len(curves)), f"{steps[-1]:,}", f"{last.mean():.{digits}f}", f"{last.std():.{digits}f}"]
         cells += [", ".join(f"{value:g}" for value in last), f"{recent:.1f}", f"{random:.0f}"]
         cells += [beside_at(curves, other, steps[-1]) for other in BESIDE]
         lines.append(f"| {' | '.join(cells)} |")
