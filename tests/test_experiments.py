@@ -81,7 +81,7 @@ def test_headline_and_other_measures_are_named_by_the_csv(tmp_path):
     header = "step,tasks_done,random_tasks_done,loss,alignment,upright_share,directness"
     (tmp_path / "genda-seed0.csv").write_text(f"{header}\n10,3,1,0.5,0.25,1.0,0.5\n20,,,0.5,,,\n30,5,1,0.5,0.75,0.5,1")
     text = draw.draw(tmp_path)
-    assert "| tasks_done, mean |" in text and "| 30 | 5 | 0 | 5 | 4.0 | 1 | 0.75 | 0.5 |  | 1 |" in text
+    assert "| tasks_done, mean |" in text and "| 30 | 5.0 | 0.0 | 5 | 4.0 | 1 | 0.75 | 0.5 |  | 1 |" in text
     assert {path.name for path in tmp_path.iterdir()} == {"genda-seed0.csv", "tasks_done.png", "tasks_done.md"}
 
 
