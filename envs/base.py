@@ -24,6 +24,7 @@ class SkillEnv(Env):
     name: str  # as in `envs.make`
     episode_length = 200  # agent steps
     position_size = 2  # coverage is counted in xy; the fish's in xyz
+    withheld = 0  # last entries of a vector observation that are for the policy only: no representation sees them
     bin_size = 1.0  # m, side of a coverage bin
     movable = True  # starts can be moved over the floor: `reset_at`
     history = 1  # rows of the replay that make an observation; more where frames are stacked

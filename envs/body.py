@@ -18,6 +18,7 @@ from envs.tasks import collision
 from envs.tasks.layout import Maze
 
 Array = jax.Array
+ORIENTATION_SIZE = 6  # entries of the torso's x and y axes
 EXPLODED = 1e4  # a speed (m/s, rad/s) no body of ours can have; beyond it the physics is counted as failed
 
 
@@ -63,16 +64,19 @@ class Body(SkillEnv):
         fixed_start: int | None = None,
         bank_size: int = 4096,
         maze: Maze | None = None,
+        orientation: bool = False,
     ):
         """normalize: standardise observations with the body's fixed mean and std (`envs.normalizer`).
         offset: xy shift of every start, m. fixed_start: always start from this state of the bank.
         bank_size: number of start states drawn by the reset law. maze: walls around the body; starts that keep clear of
-        them are in `envs.tasks.goals`."""
+        them are in `envs.tasks.goals`. orientation: observations end with the torso's axes, for the policy only."""
+        if orientation and not self.stands:
+            raise ValueError(f"{self.name} has no torso that stands, so there is no orientation to observe")
         if np.shape(offset) != (2,):
             raise ValueError(f"offset must be two numbers (x, y) in metres, got {offset!r}")
         if fixed_start is not None and not 0 <= fixed_start < bank_size:
             raise ValueError(f"fixed_start must be a bank index in [0, {bank_size}), got {fixed_start}")
-        self.maze, spec = maze, self.edited_spec()
+        self.maze, self.withheld, spec = maze, ORIENTATION_SIZE if orientation else 0, self.edited_spec()
         if maze is not None:
             collision.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
         self.model = spec.compile()
@@ -84,7 +88,10 @@ class Body(SkillEnv):
         self.offset, self.fixed_start = np.asarray(offset, np.float32), fixed_start
         self.bank = resets.bank(self, bank_size)
         size = jax.eval_shape(lambda: self._observe_raw(self._start(jnp.zeros((), int), jnp.zeros(2)))).shape[0]
-        self.obs_mean, self.obs_std = normalizer.load(self.name, size) if normalize else (np.zeros(size), np.ones(size))
+        self.obs_mean, self.obs_std = np.zeros(size), np.ones(size)
+        if normalize:  # the axes of the torso are of unit length as they are
+            known = size - self.withheld
+            self.obs_mean[:known], self.obs_std[:known] = normalizer.load(self.name, known)
 
     # What a body file provides.
     @classmethod
@@ -110,6 +117,11 @@ class Body(SkillEnv):
     @abc.abstractmethod
     def observe(self, quantities: Quantities) -> list[Array]:
         """The observation: named quantities [k, N] in order."""
+
+    def seen(self, quantities: Quantities) -> list[Array]:
+        """The observation and, if asked for, the torso's x and y axes in the world."""
+        orientation = [torso_axes(quantities.qpos[3:7])] if self.withheld else []
+        return [*self.observe(quantities), *orientation]
 
     def sense(self, sensors: SensorQuantities) -> list[Array]:
         """Acceleration-stage sensors [k, N] in order; none unless a body says so."""
@@ -217,7 +229,7 @@ class Body(SkillEnv):
         """[obs, N] raw observations."""
         state = body.physics
         quantities = Quantities(self.physics_model, state.qpos, state.qvel, state.act, body.sensors, body.drawn)
-        return jnp.concatenate(self.observe(quantities))
+        return jnp.concatenate(self.seen(quantities))
 
     def _observe_raw(self, body: BodyState) -> Array:
         with jax.default_matmul_precision("highest"):
@@ -228,3 +240,14 @@ class Body(SkillEnv):
 
     def _position(self, body: BodyState) -> Array:
         return body.physics.qpos[: self.position_size]
+
+
+def torso_axes(quaternion: Array) -> Array:
+    """[6, N] x and y axis in the world of the rotation [4, N]: its first two columns."""
+    w, x, y, z = quaternion
+    return jnp.stack(
+        [
+            *(1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)),
+            *(2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x)),
+        ]
+    )

@@ -53,9 +53,12 @@ class MLP(nn.Module):
     dtype: DTypeLike = jnp.float32
     kernel_init: nn.initializers.Initializer = XAVIER  # of the hidden layers
     eye: Eye = PAPER
+    withheld: int = 0  # last entries of the first input that it does not see
 
     @nn.compact
     def __call__(self, *inputs: Any) -> Array:
+        if self.withheld:
+            inputs = inputs[0][..., : -self.withheld], *inputs[1:]
         h = Trunk(self.hidden, kernel_init=self.kernel_init, dtype=self.dtype, eye=self.eye)(*inputs)
         return nn.Dense(self.out, kernel_init=LECUN, dtype=self.dtype)(h).astype(jnp.float32)
 

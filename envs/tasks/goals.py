@@ -187,12 +187,14 @@ def make(
     center: tuple[float, float] | None = None,
     radius: float | None = None,
     horizon: int | None = None,
+    orientation: bool = False,
 ) -> GoalTask:
     """A body's task. None takes the paper's value, whose lengths grow with the body's `task_scale`.
 
     maze_file: layout of task "maze", see `envs.tasks.layout`. separation: m, least start-goal distance (paper 3; code
     4.0 in mazes, not scaled). goal_range: m, half side of the open floor's square (paper 3.5; 5 for pixels). center: m,
-    where start and goals of the open floor lie. radius: m, a goal is reached within. horizon: agent steps.
+    where start and goals of the open floor lie. radius: m, a goal is reached within. horizon: agent steps. orientation:
+    as in `Body`, for skills that were trained with it.
     """
     if task not in tasks_of(body):
         raise ValueError(f"{body} has no task {task!r}: choose one of {', '.join(tasks_of(body))}")
@@ -200,7 +202,8 @@ def make(
     _refuse_unused(of_body, task, maze_file=maze_file, separation=separation, goal_range=goal_range, center=center)
     scale = of_body.task_scale
     maze = _layout(task, maze_file, scale)
-    env = envs.make(body) if maze is None else envs.make(body, maze=maze, offset=tuple(maze.start_xy))
+    walls = {} if maze is None else {"maze": maze, "offset": tuple(maze.start_xy)}
+    env = envs.make(body, orientation=orientation, **walls)
     return GoalTask(
         env=env,
         name=task,

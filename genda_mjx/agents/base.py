@@ -22,10 +22,11 @@ class Spec(NamedTuple):
 
     observation: Any  # shapes and dtypes of one observation, a pytree of jax.ShapeDtypeStruct
     action: int  # A
+    withheld: int = 0  # last entries of a vector observation that phi does not see
 
     @classmethod
     def of(cls, env: Env) -> "Spec":
-        return cls(env.observation_spec, env.action_size)
+        return cls(env.observation_spec, env.action_size, env.withheld)
 
 
 @flax.struct.dataclass

@@ -16,6 +16,7 @@ from jax import Array
 
 from genda_mjx import devices, encoders, networks
 from genda_mjx.agents import csf, sac
+from genda_mjx.agents import representation as rep
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace, unit
 from genda_mjx.config import AgentOptions, Config
@@ -80,7 +81,8 @@ class Options(AgentOptions):
 
 
 def make(config: Config, spec: Spec) -> Agent:
-    net = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16), eye=encoders.Eye.of(config))
+    embed = rep.network(config, spec)
+    net = embed.clone(withheld=0)
     policy = sac.baseline(config, spec)
     adam = optax.adam(config.learning_rate)
 
@@ -88,7 +90,7 @@ def make(config: Config, spec: Spec) -> Agent:
         key_state, key_transition, key_skill, key_actor, key_critic, key_vectors = jax.random.split(key, 6)
         z = jnp.zeros((1, config.skill_dim))
         params = policy.init(key_actor, key_critic, spec.observation, spec.observation, config.skill_dim) | {
-            "state_embed": net.init(key_state, encoders.blank(spec.observation)),
+            "state_embed": embed.init(key_state, encoders.blank(spec.observation)),
             "transition_embed": net.init(key_transition, z, z),
             "skill_embed": net.init(key_skill, z),
         }
@@ -98,7 +100,7 @@ def make(config: Config, spec: Spec) -> Agent:
 
     def embed_states(params: Params, batch: Batch) -> tuple[Array, Array]:
         """g(s), g(s') [B, d] in one forward."""
-        now, following = jnp.split(net.apply(params["state_embed"], encoders.concatenate(batch.s, batch.s_next)), 2)
+        now, following = jnp.split(embed.apply(params["state_embed"], encoders.concatenate(batch.s, batch.s_next)), 2)
         return now, following
 
     def model_loss(params: Params, vectors: list[Array], batch: Batch) -> tuple[Array, list[Array]]:

@@ -13,7 +13,7 @@ from jax import Array
 from jax.lax import stop_gradient
 from jax.nn import logsumexp
 
-from genda_mjx import encoders, networks
+from genda_mjx import encoders
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents import sac
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
@@ -53,7 +53,7 @@ def successor_loss(psi: Array, target: Array) -> Array:
 
 
 def make(config: Config, spec: Spec) -> Agent:
-    phi = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16), eye=encoders.Eye.of(config))
+    phi = rep.network(config, spec)
     policy = sac.baseline(config, spec, values=config.skill_dim)
     adam = optax.adam(config.learning_rate)
     skills = SkillSpace("directions", config.skill_dim)

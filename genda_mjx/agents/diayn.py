@@ -12,8 +12,9 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from genda_mjx import encoders, networks
+from genda_mjx import encoders
 from genda_mjx.agents import csf, sac
+from genda_mjx.agents import representation as rep
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.config import AgentOptions, Config
@@ -38,9 +39,7 @@ class Options(AgentOptions):
 
 
 def make(config: Config, spec: Spec) -> Agent:
-    discriminator = networks.MLP(
-        config.hidden, config.skill_dim, networks.precision(config.bf16), eye=encoders.Eye.of(config)
-    )
+    discriminator = rep.network(config, spec)
     policy = sac.baseline(config, spec, alpha_rate=0.0)
     adam = optax.adam(config.learning_rate)
 

@@ -165,7 +165,7 @@ class Networks:
         dtype, eye = networks.precision(config.bf16), encoders.Eye.of(config)
         options: Options = config.agent
         self.config, self.options, self.observation = config, options, spec.observation
-        self._phi = networks.MLP(config.hidden, config.skill_dim, dtype, eye=eye)
+        self._phi = rep.network(config, spec)
         self._encoder = networks.Gaussian(config.hidden, options.cib_dim, networks.LECUN, dtype, eye)
         leaves = tuple(jax.tree.leaves(spec.observation))
         self._decoder = networks.Decoder(config.hidden, leaves, dtype, eye)

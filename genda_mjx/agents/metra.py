@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax import Array
 
-from genda_mjx import encoders, networks
+from genda_mjx import encoders
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents import sac
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
@@ -34,7 +34,7 @@ class Options(rep.ConstraintOptions):
 
 def make(config: Config, spec: Spec) -> Agent:
     options: Options = config.agent
-    phi = networks.MLP(config.hidden, config.skill_dim, networks.precision(config.bf16), eye=encoders.Eye.of(config))
+    phi = rep.network(config, spec)
     policy = sac.baseline(config, spec)
     adam = optax.adam(config.learning_rate)
     skills = SkillSpace("list" if options.discrete else "directions", config.skill_dim)

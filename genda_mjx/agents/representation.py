@@ -9,13 +9,15 @@ from jax import Array
 from jax.lax import stop_gradient
 from jax.nn import logsumexp
 
-from genda_mjx import devices, encoders
+from genda_mjx import devices, encoders, networks
+from genda_mjx.agents.base import Spec
 from genda_mjx.agents.skills import unit
-from genda_mjx.config import AgentOptions, check_not_negative, check_positive
+from genda_mjx.config import AgentOptions, Config, check_not_negative, check_positive
 
 __all__ = [
     "latent_step",
     "multiplier_loss",
+    "network",
     "representation_loss",
     "reward",
     "step_constraint",
@@ -34,6 +36,12 @@ class ConstraintOptions(AgentOptions):
     def check(self) -> None:
         check_positive(self, "initial_lambda")
         check_not_negative(self, "slack")
+
+
+def network(config: Config, spec: Spec) -> networks.MLP:
+    """phi: what it is shown of an observation [B, ...] -> [B, d]."""
+    dtype, eye = networks.precision(config.bf16), encoders.Eye.of(config)
+    return networks.MLP(config.hidden, config.skill_dim, dtype, eye=eye, withheld=spec.withheld)
 
 
 def latent_step(phi: Callable[[Any], Array], s: Any, s_next: Any) -> Array:

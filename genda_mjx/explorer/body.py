@@ -133,7 +133,7 @@ def export(env: Body, maze: Maze | None = None) -> PageBody:
 
     def observe(**data: Array) -> Array:
         sensors.sensordata = data["sensordata"]
-        raw = jnp.concatenate(env.observe(PageQuantities(sensors, **data)))
+        raw = jnp.concatenate(env.seen(PageQuantities(sensors, **data)))
         return env._normalized(raw[:, 0])
 
     def sense(sensordata: Array) -> Array:
