@@ -67,7 +67,8 @@ class Config:
     precision: Literal["highest", "high", "default"] = "high"
     bf16: bool = False  # bfloat16 matrix products in the networks (parameters and physics stay float32)
 
-    orientation: bool = False  # beyond the paper: policy and critic also see how the torso is turned, phi does not
+    # oriented, beyond the paper: policy and critic also see how the torso is turned, phi does not (docs/fidelity.md)
+    observation: Literal["paper", "oriented"] = "paper"
 
     # Pixels: the agent sees the last three pictures of the body's camera instead of a vector
     pixels: bool = False  # any body with a camera; drawn on the device
@@ -166,8 +167,8 @@ def check_pixels(config: Config) -> None:
             if getattr(config, name) != getattr(Config, name):
                 raise UserError(f"--{name} {getattr(config, name)} is an option of pictures; add --pixels or drop it")
         return
-    if config.orientation:
-        raise UserError("--orientation is for bodies that see numbers; drop it or --pixels")
+    if config.observation != "paper":
+        raise UserError(f"--observation {config.observation} is for bodies that see numbers; drop it or --pixels")
     check_positive(config, "cnn_depth", "contrast")
     side, least = config.pixel_size, 3 * PIXEL_STEP
     if side < least or side % PIXEL_STEP:

@@ -1,4 +1,4 @@
-"""--orientation: the torso's axes are seen by policy and critic, and by no representation."""
+"""--observation oriented: the torso's axes are seen by policy and critic, and by no representation."""
 
 import jax
 import jax.numpy as jnp
@@ -51,5 +51,5 @@ def test_phi_does_not_see_them_and_the_policy_does(algo):
 def test_what_has_no_torso_or_sees_pictures_refuses():
     with pytest.raises(ValueError, match="point has no torso"):
         envs.make("point", orientation=True)
-    with pytest.raises(UserError, match="--orientation"):
-        validate(Config().replace(pixels=True, orientation=True))
+    with pytest.raises(UserError, match="--observation oriented"):
+        validate(Config().replace(pixels=True, observation="oriented"))

@@ -122,7 +122,7 @@ def write_page(trial: Trial, seed: int) -> Path:
 def make_task(run: Config, options: TaskOptions) -> goals.GoalTask:
     """The task for the skills of a run, which may see pixels."""
     try:
-        task = goals.make(run.env, orientation=run.orientation, **options.for_goals())
+        task = goals.make(run.env, orientation=run.observation == "oriented", **options.for_goals())
         return pixels.filmed(task, run.pixel_size, run.floor) if run.pixels else task
     except ValueError as error:
         raise UserError(str(error)) from error
