@@ -1,5 +1,7 @@
 """The Newton solver against the optimality conditions of its cost, in float64."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,33 +66,49 @@ def test_cholesky_with_the_copies_last(size):
     assert np.abs(found.T - exact).max() / np.abs(exact).max() < 1e-4
 
 
-@pytest.mark.parametrize("dry", [False, True])
-def test_the_form_for_tpus_finds_the_same(dry):
+def many_problems(dry: bool = False) -> tuple:
+    """Twenty problems as `solve_copies` takes them, from a start at rest."""
     many = [jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), problem(seed)) for seed in range(20)]
     inertia, force, limits, rows = jax.tree.map(lambda *x: jnp.stack(x), *many)
     force, limits = jax.tree.map(jnp.transpose, (force, limits))
     rng = np.random.default_rng(0)
     draw = lambda: jnp.asarray(rng.uniform(size=force.shape), jnp.float32)
     friction = solver.DryFriction(reference=draw(), stiffness=10 * draw(), loss=draw()) if dry else None
-    arguments = inertia, force, limits, rows, jnp.zeros_like(force), friction, 10, 8
-    first, last = solver.solve_copies(*arguments), jax.jit(solver.newton_copies_last, static_argnums=(6, 7))(*arguments)
+    return inertia, force, limits, rows, jnp.zeros_like(force), friction
+
+
+def each_alone(inertia, force, limits, rows, start, friction) -> solver.Solution:
+    """The problems solved one by one."""
+    one = partial(solver.solve, iterations=10, ls_iterations=8)
+    limits, friction = jax.tree.map(jnp.transpose, (limits, friction))
+    return jax.tree.map(jnp.transpose, jax.jit(jax.vmap(one))(inertia, force.T, limits, rows, start.T, friction))
+
+
+@pytest.mark.parametrize("dry", [False, True])
+def test_the_form_with_the_copies_last_finds_the_same(dry):
+    problems = many_problems(dry)
+    first, last = each_alone(*problems), jax.jit(solver.newton_copies_last, static_argnums=(6, 7))(*problems, 10, 8)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=2e-3), first, last)
     if dry:
-        smooth = solver.solve_copies(inertia, force, limits, rows, jnp.zeros_like(force), None, 10, 8)
+        smooth = each_alone(*problems[:-1], None)
         assert np.abs(first.qacc - smooth.qacc).max() > 0.1  # it rubs
 
 
-def test_a_tpu_takes_the_form_for_tpus_when_there_are_enough_copies():
-    def text(copies: int, platform: str) -> str:
-        shapes = jax.ShapeDtypeStruct((copies, 3, 3), jnp.float32), jax.ShapeDtypeStruct((3, copies), jnp.float32)
+def test_the_form_depends_on_platform_and_copies():
+    def text(copies: int, platform: str, dofs: int = 12) -> str:
+        shapes = (
+            jax.ShapeDtypeStruct((copies, dofs, dofs), jnp.float32),
+            jax.ShapeDtypeStruct((dofs, copies), jnp.float32),
+        )
         return jax.jit(solver.solve_spd_copies).trace(*shapes).lower(lowering_platforms=(platform,)).as_text()
 
-    assert "cholesky" not in text(cholesky.LANES, "tpu")
-    assert "cholesky" in text(cholesky.LANES - 1, "tpu") and "potrf" in text(cholesky.LANES, "cpu")
+    assert "cholesky" not in text(cholesky.LANES, "tpu") and "cholesky" in text(cholesky.LANES - 1, "tpu")
+    assert "potrf" not in text(solver.FEW, "cpu") and "potrf" in text(solver.FEW - 1, "cpu")
+    assert "potrf" in text(solver.FEW, "cpu", solver.MANY_DOFS + 1) and "potrf" in text(solver.FEW, "cpu", 2)
 
 
 @pytest.mark.slow
-def test_the_quadruped_steps_alike_in_the_form_for_tpus(monkeypatch):
+def test_the_quadruped_steps_alike_with_the_copies_first_and_last(monkeypatch):
     env = envs.make("quadruped", normalize=False)
     start = jax.vmap(env.start_from, in_axes=(0, None))(jnp.arange(16), jnp.zeros(2))
     actions = jax.random.uniform(jax.random.key(0), (5, 16, env.action_size), minval=-1, maxval=1)
@@ -98,9 +116,8 @@ def test_the_quadruped_steps_alike_in_the_form_for_tpus(monkeypatch):
     def roll(state, actions):
         return jax.lax.scan(lambda s, a: (jax.vmap(env.step)(s, a), None), state, actions)[0].obs
 
-    expected = jax.jit(roll)(start, actions)
-    monkeypatch.setattr(solver, "solve_copies", solver.newton_copies_last)
-    monkeypatch.setattr(solver, "solve_spd_copies", lambda m, v: cholesky.solve(jnp.moveaxis(m, 0, -1), v))
-    found = jax.jit(lambda *args: roll(*args))(start, actions)
+    found = jax.jit(roll)(start, actions)
+    monkeypatch.setattr(solver, "FEW", 17)
+    expected = jax.jit(lambda *args: roll(*args))(start, actions)
     assert (found != expected).any()  # another form was taken
     np.testing.assert_allclose(found, expected, atol=2e-3 * np.abs(expected).max())

@@ -1,8 +1,8 @@
-"""Cholesky solutions of many small systems at once, with the copies last: for TPUs.
+"""Cholesky solutions of many small systems at once, with the copies last: for TPUs and CPUs.
 
 The library's factorisation takes one matrix after the other and waits for each column: 12,800 cycles for each dog on a
-v5e by the compiler's own schedule. With the copies along the lanes every operation works on all of them
-(docs/performance.md).
+v5e by the compiler's own schedule. With the copies along the lanes, or along a CPU's vectors, every operation works on
+all of them (docs/performance.md).
 """
 
 import jax
@@ -13,7 +13,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 Array = jax.Array
 BLOCK = 8  # columns of a panel, and rows that a TPU keeps in one register
-LANES = 128  # copies in one register; with fewer of them the library is faster
+LANES = 128  # copies in one register of a TPU; with fewer of them its library is faster
 
 
 @jax.jit

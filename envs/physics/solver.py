@@ -14,12 +14,13 @@ and evaluates three points in each line-search iteration. Here structure and tri
 * there is no factorisation of M: the start is the last step's acceleration, not the unconstrained one;
 * the line search is a bracketed Newton root find on the cost's increasing slope: one evaluation per iteration.
 
-`solve` sees one copy, `solve_copies` maps it over all; a TPU has a form of its own, with the copies last
+`solve` sees one copy, `solve_copies` maps it over all; TPUs and CPUs have a form of their own, with the copies last
 (`newton_copies_last`). nv dofs, r contact rows: one of each frictionless contact, four pyramid edges of each frictional
 one.
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -29,6 +30,8 @@ from jax import lax
 from envs.physics import cholesky
 
 Array = jax.Array
+FEW = 8  # copies in one AVX register; with fewer a CPU keeps the library's Cholesky
+MANY_DOFS = 32  # above, a CPU keeps it too: ours has not been measured there, and takes long to compile
 
 
 @jax.tree_util.register_dataclass
@@ -95,9 +98,21 @@ def solve_spd_copies(matrix: Array, vector: Array) -> Array:
     def copies_last(matrix: Array, vector: Array) -> Array:
         return cholesky.solve(jnp.moveaxis(matrix, 0, -1), vector)
 
-    if vector.shape[-1] < cholesky.LANES:
-        return copies_first(matrix, vector)
-    return lax.platform_dependent(matrix, vector, tpu=copies_last, default=copies_first)
+    return _by_platform(vector.shape, copies_first, copies_last)(matrix, vector)
+
+
+def _by_platform(shape: tuple[int, int], copies_first: Callable, copies_last: Callable) -> Callable:
+    """The form that suits a platform, which is known when it is lowered, and vectors of this shape [nv, N].
+
+    A CPU keeps the library for a point's two dofs, where there is nothing to gain.
+    """
+    size, copies = shape
+    ways = {"default": copies_first}
+    if copies >= cholesky.LANES:
+        ways["tpu"] = copies_last
+    if copies >= FEW and cholesky.BLOCK <= size <= MANY_DOFS:
+        ways["cpu"] = copies_last
+    return partial(lax.platform_dependent, **ways) if len(ways) > 1 else copies_first
 
 
 def solve_copies(
@@ -119,11 +134,9 @@ def solve_copies(
         limits, friction = jax.tree.map(jnp.transpose, (limits, friction))
         return jax.tree.map(jnp.transpose, jax.vmap(one)(inertia, force.T, limits, rows, start.T, friction))
 
-    problem = inertia, force, limits, rows, start, friction
-    if force.shape[-1] < cholesky.LANES:
-        return copies_first(*problem)
     copies_last = partial(newton_copies_last, iterations=iterations, ls_iterations=ls_iterations)
-    return lax.platform_dependent(*problem, tpu=copies_last, default=copies_first)
+    way = _by_platform(force.shape, copies_first, copies_last)
+    return way(inertia, force, limits, rows, start, friction)
 
 
 def newton_copies_last(
@@ -136,7 +149,7 @@ def newton_copies_last(
     iterations: int,
     ls_iterations: int,
 ) -> Solution:
-    """`solve_copies` as a TPU wants it: products of matrices with the copies first, everything else with them last.
+    """`solve_copies` with the products of matrices copies first, for their libraries, and everything else copies last.
 
     Only the contacts' part of the Hessian changes its order in a Newton step. M a follows a instead of being computed
     anew.
