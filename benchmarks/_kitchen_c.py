@@ -9,18 +9,28 @@ PHYSICS_STEPS = 40  # in an agent step
 
 
 class KitchenInC:
-    """One kitchen; `stock` or the reduced model, with MuJoCo's own solver settings."""
+    """One kitchen of a model with the stock joints, with MuJoCo's own solver settings."""
 
-    def __init__(self, stock: bool):
-        self.model = (kitchen_model.stock_spec() if stock else kitchen_model.reduced_spec()).compile()
+    def __init__(self, model: mujoco.MjModel, nudge: float = 0.0):
+        """nudge: m and rad by which all coordinates of the start are moved."""
+        self.model, self.nudge = model, nudge
         self.model.opt.iterations, self.model.opt.ls_iterations = 100, 50
         self.data = mujoco.MjData(self.model)
         self.row = self.model.body(kitchen_model.HAND).id
         self.reset()
 
+    @classmethod
+    def stock(cls) -> "KitchenInC":
+        return cls(kitchen_model.stock_spec().compile())
+
+    @classmethod
+    def reduced(cls) -> "KitchenInC":
+        return cls(kitchen_model.reduced_spec().compile())
+
     def reset(self) -> None:
         mujoco.mj_resetData(self.model, self.data)
         kitchen.start(self.model, self.data)
+        self.data.qpos[:] += self.nudge
         mujoco.mj_forward(self.model, self.data)
 
     @property

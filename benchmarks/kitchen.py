@@ -2,6 +2,7 @@
 
 python -m benchmarks.kitchen steps      velocity errors after one physics step against C on the same reduced model
 python -m benchmarks.kitchen episodes   objects moved or not in random episodes: ours, C reduced, C stock
+python -m benchmarks.kitchen edits      the same in C for each edit of the stock model alone, and for rounding alone
 python -m benchmarks.kitchen scripts    the six tasks by scripts of actions: ours, C reduced, C stock
 python -m benchmarks.kitchen speed      physics steps per CPU-second, and CPU-seconds to trace and compile
 """
@@ -19,6 +20,7 @@ import numpy as np
 
 import envs
 from benchmarks._kitchen_c import PHYSICS_STEPS, KitchenInC
+from benchmarks._kitchen_edits import EDITS, between
 from envs import kitchen, physics
 from envs.physics import PhysicsState
 
@@ -63,7 +65,7 @@ def random_actions(episodes: int, held: int, seed: int = 0) -> np.ndarray:
 
 def one_step_errors(episodes: int = 12, every: int = 10) -> tuple[np.ndarray, np.ndarray]:
     """Largest velocity error of each state after one step against C, and which shape kinds touched [states, 3]."""
-    c, rows, touched = KitchenInC(stock=False), [], []
+    c, rows, touched = KitchenInC.reduced(), [], []
     rng = np.random.default_rng(0)
     for actions in np.concatenate([random_actions(episodes // 2, 1), random_actions(episodes // 2, 10)]):
         c.reset()
@@ -121,23 +123,41 @@ def jaccard(one: np.ndarray, other: np.ndarray) -> float:
 def episodes(options) -> None:
     names = [*kitchen.JOINT_START, "kettle"]
     for held in options.held:
-        actions = random_actions(options.episodes, held)
+        actions = random_actions(options.episodes, held, options.seed)
         found = {"ours": moved(Ours().episodes(actions)[0])}
-        for name, stock in (("C reduced", False), ("C stock", True)):
-            c = KitchenInC(stock)
+        for name, c in (("C reduced", KitchenInC.reduced()), ("C stock", KitchenInC.stock())):
             found[name] = moved(np.array([c.episode(a)[0] for a in actions]))
         print(f"{options.episodes} episodes, each action held for {held} steps; moved in C stock:")
         print("  " + ", ".join(f"{name} {count}" for name, count in zip(names, found["C stock"].sum(0), strict=True)))
         for one, other in (("ours", "C reduced"), ("ours", "C stock"), ("C reduced", "C stock")):
             agree = (found[one] == found[other]).mean()
-            print(f"  {one} against {other}: Jaccard {jaccard(found[one], found[other]):.3f}, equal {agree:.3f}")
+            both, either = (found[one] & found[other]).sum(), (found[one] | found[other]).sum()
+            rate = jaccard(found[one], found[other])
+            print(f"  {one} against {other}: Jaccard {rate:.3f} ({both} of {either}), equal {agree:.3f}", flush=True)
+
+
+def edits(options) -> None:
+    """What each edit costs: C on the stock model with this edit alone against C stock."""
+    actions = random_actions(options.episodes, options.held[-1], options.seed)
+
+    def objects(model: mujoco.MjModel, nudge: float = 0.0) -> np.ndarray:
+        c = KitchenInC(model, nudge)
+        return moved(np.array([c.episode(a)[0] for a in actions]))
+
+    stock, held = objects(between(set())), options.held[-1]
+    print(f"{len(actions)} episodes, each action held for {held} steps; C stock moves {stock.sum()} objects")
+    variants = {"start moved by 1e-9": (set(), 1e-9)} | {edit: ({edit}, 0.0) for edit in options.edits}
+    for name, (chosen, nudge) in (variants | {"all": (set(EDITS), 0.0)}).items():
+        found = objects(between(chosen), nudge)
+        both, either = (found & stock).sum(), (found | stock).sum()
+        print(f"{name}: Jaccard {jaccard(found, stock):.2f} ({both} of {either})", flush=True)
 
 
 def scripts(_) -> None:
     stored = {name: np.array(rows) for name, rows in json.loads(SCRIPTS.read_text()).items()}
     padded = np.array([np.concatenate([a, np.zeros((50 - len(a), 7))]) for a in stored.values()])
     _, ours = Ours().episodes(padded)
-    c = {label: KitchenInC(stock) for label, stock in (("C reduced", False), ("C stock", True))}
+    c = {"C reduced": KitchenInC.reduced(), "C stock": KitchenInC.stock()}
     for number, (task, actions) in enumerate(zip(stored, padded, strict=True)):
         done = {label: one.episode(actions)[1][task] for label, one in c.items()} | {"ours": bool(ours[task][number])}
         print(f"{task}: " + ", ".join(f"{label} {'done' if yes else 'not done'}" for label, yes in done.items()))
@@ -153,7 +173,7 @@ def speed(options) -> None:
     step = lowered.compile()
     compiled = time.process_time()
     rates = {"ours": [], "C stock": [], "C reduced": []}
-    c = {"C stock": KitchenInC(stock=True), "C reduced": KitchenInC(stock=False)}
+    c = {"C stock": KitchenInC.stock(), "C reduced": KitchenInC.reduced()}
     for turn in range(5):
         start = time.process_time()
         for action in actions[4 * turn : 4 * turn + 4]:
@@ -178,10 +198,12 @@ def speed(options) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"steps": steps, "episodes": episodes, "scripts": scripts, "speed": speed}
+    parts = {"steps": steps, "episodes": episodes, "edits": edits, "scripts": scripts, "speed": speed}
     parser.add_argument("parts", nargs="+", choices=parts)
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--held", type=int, nargs="+", default=[1, 5], help="agent steps that random actions last")
+    parser.add_argument("--seed", type=int, default=0, help="of the random actions of `episodes`")
+    parser.add_argument("--edits", nargs="+", default=EDITS, choices=EDITS)
     parser.add_argument("--copies", type=int, default=COPIES)
     options = parser.parse_args()
     for part in options.parts:

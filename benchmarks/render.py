@@ -23,7 +23,8 @@ import mujoco
 import numpy as np
 
 import envs
-from envs import render
+from envs import kitchen_picture, render
+from envs.render.camera import Camera
 
 SECONDS = 2.0  # CPU time of a measurement
 WARM_STEPS = 30  # agent steps of uniform actions before anything is drawn
@@ -54,14 +55,27 @@ def states(env: envs.Body, copies: int, with_step: bool) -> tuple[float | None, 
 def measure_ours(env: envs.Body, qpos: np.ndarray) -> float:
     """CPU seconds of one picture of all copies, kinematics included."""
     scene = render.scene_of(env)
-    picture = jax.jit(jax.vmap(lambda q: render.draw(scene, *render.poses(env.physics_model, q))))
+    picture = jax.jit(jax.vmap(lambda q: render.draw(scene, *render.poses(env, q))))
     qpos = jnp.asarray(qpos)
     return cpu_seconds(lambda: picture(qpos))
+
+
+def free_camera(camera: Camera) -> mujoco.MjvCamera:
+    """MuJoCo's free camera that stands where ours does."""
+    free, forward = mujoco.MjvCamera(), -camera.turn[:, 2]
+    free.lookat[:], free.distance = camera.offset + forward, 1.0
+    free.azimuth = np.degrees(np.arctan2(forward[1], forward[0]))
+    free.elevation = np.degrees(np.arcsin(forward[2]))
+    return free
 
 
 def measure_mujoco(env: envs.Body, qpos: np.ndarray, samples: int) -> float | None:
     """CPU seconds of one picture by MuJoCo's software renderer, kinematics included; None without OpenGL."""
     model = env.stock_spec().compile()
+    camera = env.camera
+    if isinstance(camera, Camera):  # a room; the kitchen's stock model has coordinates that are not simulated
+        index, scale = kitchen_picture.coordinates(model, env.model)
+        camera, qpos = free_camera(camera), qpos[:, index] * scale
     model.vis.quality.offsamples = samples if samples > 1 else 0
     data = mujoco.MjData(model)
     try:
@@ -76,7 +90,7 @@ def measure_mujoco(env: envs.Body, qpos: np.ndarray, samples: int) -> float | No
             mujoco.mj_kinematics(model, data)
             mujoco.mj_comPos(model, data)
             mujoco.mj_camlight(model, data)
-            renderer.update_scene(data, env.camera)
+            renderer.update_scene(data, camera)
             for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
                 renderer.scene.flags[flag] = False
             renderer.render()

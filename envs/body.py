@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,12 @@ from envs import measures, normalizer, physics, resets
 from envs.base import SkillEnv
 from envs.batching import copies_last
 from envs.physics import PhysicsModel, PhysicsState, Quantities, SensorQuantities, StepRecord
+from envs.physics.tree import Tree
 from envs.tasks import collision
 from envs.tasks.layout import Maze
+
+if TYPE_CHECKING:
+    from envs.render.camera import Camera
 
 Array = jax.Array
 ORIENTATION_SIZE = 6  # entries of the torso's x and y axes
@@ -52,9 +56,10 @@ class Body(SkillEnv):
     floor_horizon = 200  # agent steps of an episode without a maze
 
     # Pictures (`envs.render`).
-    camera: str | None = None  # of the stock model, that a picture is taken with
+    camera: "str | Camera | None" = None  # of the stock model, that a picture is taken with, or one that stands still
     drawn_groups = (0, 1, 2)  # groups of geoms that a picture shows: those of MuJoCo's viewers
     floor_size, floor_height = 15.0, 0.0  # m, half side of the drawn floor (paper), and its height
+    lamp_covers: ClassVar[dict[str, tuple[str, float]]] = {}  # of a room's lamps (`envs.render.shading.room_lamps`)
 
     def __init__(
         self,
@@ -130,6 +135,21 @@ class Body(SkillEnv):
     def stock_sensors(self, model: mujoco.MjModel, data: mujoco.MjData) -> np.ndarray:
         """The same sensors read from C MuJoCo, for start states (in `start_spec`)."""
         return np.zeros(0)
+
+    # What pictures are drawn from (`envs.render`).
+    @property
+    def drawn_model(self) -> mujoco.MjModel:
+        """The model whose shapes, materials and lamps are drawn."""
+        return self.stock_spec().compile()
+
+    @property
+    def drawn_tree(self) -> Tree:
+        """The tree that its bodies belong to."""
+        return self.physics_model.tree
+
+    def drawn_coordinates(self, qpos: Array) -> Array:
+        """The tree's coordinates from those that are simulated [nq, N]."""
+        return qpos
 
     # brax.envs.base.Env
     @property

@@ -1,14 +1,16 @@
 """Kitchen: a Franka arm among furniture, moved by its hand as in LEXA. Seven actions; success is counted in tasks."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from envs import kitchen_model, physics
+from envs import kitchen_model, kitchen_picture, physics
 from envs.body import Body, BodyState
 from envs.physics import PhysicsState, Quantities, StepRecord
-from envs.physics.tree import kinematics
+from envs.physics.tree import Tree, kinematics
 
 Array = jax.Array
 REACH = 0.05  # m of xyz, and share of the turn, by which the target leads the hand at every physics step
@@ -68,7 +70,8 @@ class Kitchen(Body):
     headline, unit = "tasks", "of 6 tasks"
     tasks = ()
     movable = False
-    camera = None
+    camera = kitchen_picture.CAMERA
+    lamp_covers = kitchen_picture.COVERS
     # Objects hardly move under random actions; their scale is that of the tasks (rad, m).
     fixed_std = dict.fromkeys(range(12, 16), 0.4) | dict(
         zip(range(16, 28), (0.25, 0.2, 0.4, 0.4, 0.4, 0.2, 0.2, 0.1, 0.3, 0.3, 0.3, 0.3), strict=True)
@@ -98,6 +101,18 @@ class Kitchen(Body):
         """Always LEXA's start."""
         start(model, data)
         return np.zeros(0)
+
+    @functools.cached_property
+    def drawn_model(self) -> mujoco.MjModel:
+        return kitchen_picture.drawn_spec().compile()
+
+    @functools.cached_property
+    def drawn_tree(self) -> Tree:
+        return Tree.of(self.drawn_model)
+
+    def drawn_coordinates(self, qpos: Array) -> Array:
+        """With burners and lamp, which are not simulated."""
+        return kitchen_picture.drawn_coordinates(self.drawn_model, self.model, qpos)
 
     @property
     def action_size(self) -> int:

@@ -74,7 +74,7 @@ class Pixels(SkillEnv):
     def frame(self, state: State) -> Array:
         """uint8 [S, S, 3] of a state of the body."""
         with jax.named_scope("render"):
-            poses = render.poses(self.body.physics_model, state.pipeline_state.physics.qpos)
+            poses = render.poses(self.body, state.pipeline_state.physics.qpos)
             return render.draw(self.scene, *poses)
 
     def trace(self, state: State) -> dict[str, Array]:

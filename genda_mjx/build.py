@@ -74,7 +74,12 @@ def check_camera(name: str) -> None:
 def env_of(config: Config, floor: str | None = None) -> SkillEnv:
     """The environment that a run trains on. floor: instead of the run's, for one that sees pixels."""
     body = make_env(config.env, orientation=config.observation == "oriented")
-    return Pixels(body, config.pixel_size, floor or config.floor) if config.pixels else body
+    if not config.pixels:
+        return body
+    try:
+        return Pixels(body, config.pixel_size, floor or config.floor)
+    except ValueError as error:
+        raise UserError(f"--pixels: {error}") from error
 
 
 def make_env(name: str, **options) -> envs.Body:

@@ -1,9 +1,10 @@
 """Pictures by MuJoCo's own renderer of the scenes that `envs.render` draws: the reference of tests/test_render.py.
 
-Needs software OpenGL (Debian: apt install libosmesa6). Writes 20 states, pictures and silhouettes of two bodies to
-tests/data/render, and with a path also all bodies by MuJoCo (above) and by us (below) for docs/pictures.md:
+Needs software OpenGL (Debian: apt install libosmesa6). Writes 20 states, pictures and silhouettes of two bodies and of
+the kitchen to tests/data/render, and with a path also all bodies by MuJoCo (above) and by us (below) for
+docs/pictures.md; with --kitchen it writes the kitchen's alone, and some of its states to the path:
 
-    MUJOCO_GL=osmesa PYTHONPATH=. python tests/render_reference.py [bodies.png]
+    MUJOCO_GL=osmesa PYTHONPATH=. python tests/render_reference.py [--kitchen] [picture.png]
 """
 
 import os
@@ -15,6 +16,8 @@ import numpy as np
 from PIL import Image
 
 import envs
+from benchmarks._kitchen_c import KitchenInC
+from envs import kitchen_picture
 from envs.body import Body
 
 FOLDER = Path(__file__).parent / "data" / "render"
@@ -65,8 +68,8 @@ def stock_model(body: type[Body]) -> mujoco.MjModel:
 class Reference:
     """MuJoCo's renderer of one model; there may be one in a process."""
 
-    def __init__(self, body: type[Body], size: int = SIZE):
-        self.body, self.model = body, stock_model(body)
+    def __init__(self, body: type[Body], size: int = SIZE, model: mujoco.MjModel | None = None):
+        self.body, self.model, self.camera = body, model or stock_model(body), body.camera
         self.model.vis.global_.offwidth = self.model.vis.global_.offheight = max(size, 480)
         self.data, self.renderer = mujoco.MjData(self.model), mujoco.Renderer(self.model, size, size)
         self.option = mujoco.MjvOption()
@@ -83,19 +86,58 @@ class Reference:
 
     def silhouette(self, qpos: np.ndarray) -> np.ndarray:
         """bool [size, size]: where a geom of the body is seen."""
+        index, kind = self.segments(qpos)
+        return (kind == mujoco.mjtObj.mjOBJ_GEOM) & (self.model.geom_bodyid[index] > 0)
+
+    def segments(self, qpos: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """[size, size] number and kind of what each pixel shows."""
         self.renderer.enable_segmentation_rendering()
         self._update(qpos)
         index, kind = np.moveaxis(self.renderer.render(), -1, 0).copy()
         self.renderer.disable_segmentation_rendering()
-        return (kind == mujoco.mjtObj.mjOBJ_GEOM) & (self.model.geom_bodyid[index] > 0)
+        return index, kind
 
     def _update(self, qpos: np.ndarray) -> None:
         self.data.qpos[:] = qpos
         mujoco.mj_forward(self.model, self.data)
-        self.renderer.update_scene(self.data, self.body.camera, self.option)
+        self.renderer.update_scene(self.data, self.camera, self.option)
 
     def close(self) -> None:
         self.renderer.close()
+
+
+class KitchenReference(Reference):
+    """The stock kitchen through LEXA's camera; its silhouettes are of what moves. Takes the simulated coordinates."""
+
+    def __init__(self, size: int = SIZE):
+        body = envs.body_class("kitchen")
+        super().__init__(body, size, body.stock_spec().compile())
+        self.index, self.scale = kitchen_picture.coordinates(self.model, body.edited_spec().compile())
+        self.camera = mujoco.MjvCamera()
+        self.camera.lookat[:], self.camera.distance = (-0.3, 0.5, 2.0), 1.86
+        self.camera.azimuth, self.camera.elevation = 90, -60
+
+    def silhouette(self, qpos: np.ndarray) -> np.ndarray:
+        index, kind = self.segments(qpos)
+        return (kind == mujoco.mjtObj.mjOBJ_GEOM) & (self.model.body_weldid[self.model.geom_bodyid[index]] > 0)
+
+    def _update(self, qpos: np.ndarray) -> None:
+        super()._update(qpos[self.index] * self.scale)
+
+
+def kitchen_states() -> np.ndarray:
+    """qpos [STATES, 25]: the arm somewhere in random episodes, doors, knobs and switch anywhere, the kettle moved."""
+    c, rng, found = KitchenInC.reduced(), np.random.default_rng(0), []
+    low, high = c.model.jnt_range[9:18].T
+    for _ in range(STATES):
+        c.reset()
+        for action in np.repeat(rng.uniform(-1, 1, (3, 7)), rng.integers(1, 8), axis=0):
+            c.step(action)
+        qpos = c.data.qpos.copy()
+        qpos[9:18] = low + (high - low) * rng.uniform(0, 1, 9) * (rng.random(9) < 0.5)
+        qpos[18:20] += rng.uniform(-0.1, 0.1, 2)
+        found.append(qpos)
+    return np.array(found, np.float32)
 
 
 def load(name: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -116,11 +158,26 @@ def sheet(pictures: np.ndarray) -> Image.Image:
 
 def write(name: str) -> None:
     body = envs.body_class(name)
-    qpos, reference = states(body), Reference(body)
+    kitchen = name == "kitchen"
+    qpos, reference = (kitchen_states(), KitchenReference()) if kitchen else (states(body), Reference(body))
     FOLDER.mkdir(parents=True, exist_ok=True)
     np.save(FOLDER / f"{name}.npy", qpos)
     sheet(np.array([reference.picture(q) for q in qpos])).save(FOLDER / f"{name}_pictures.png", optimize=True)
     sheet(np.array([reference.silhouette(q) for q in qpos])).save(FOLDER / f"{name}_silhouettes.png", optimize=True)
+    reference.close()
+
+
+def compare_kitchen(path: Path, size: int = 160) -> None:
+    """Five states of the kitchen: MuJoCo's picture above ours."""
+    import jax  # the reference alone does not need it
+
+    from envs import render
+
+    env, qpos = envs.make("kitchen", normalize=False, bank_size=1), load("kitchen")[0][::4]
+    scene, reference = render.scene_of(env, (size, size), subsamples=2), KitchenReference(size)
+    ours = jax.jit(jax.vmap(lambda q: render.draw(scene, *render.poses(env, q))))(qpos)
+    columns = [np.concatenate([reference.picture(q), np.asarray(o)]) for q, o in zip(qpos, ours, strict=True)]
+    Image.fromarray(np.concatenate(columns, 1)).save(path, optimize=True)
     reference.close()
 
 
@@ -135,8 +192,8 @@ def compare(path: Path, size: int = 192) -> None:
         env = envs.make(name, normalize=False, bank_size=16)
         qpos = env.bank.qpos[1]
         scene = render.scene_of(env, (size, size), shadow=True, mirror=True, subsamples=2)
-        ours = jax.jit(lambda q, env=env, scene=scene: render.draw(scene, *render.poses(env.physics_model, q)))(qpos)
-        reference = Reference(type(env), size)
+        ours = jax.jit(lambda q, env=env, scene=scene: render.draw(scene, *render.poses(env, q)))(qpos)
+        reference = KitchenReference(size) if name == "kitchen" else Reference(type(env), size)
         columns.append(np.concatenate([reference.picture(qpos), np.asarray(ours)]))
         reference.close()
     Image.fromarray(np.concatenate(columns, 1)).save(path, optimize=True)
@@ -144,7 +201,7 @@ def compare(path: Path, size: int = 192) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("MUJOCO_GL", "osmesa")
-    for name in BODIES:
+    for name in ("kitchen",) if "--kitchen" in sys.argv else (*BODIES, "kitchen"):
         write(name)
-    for path in sys.argv[1:]:
-        compare(Path(path))
+    for path in [argument for argument in sys.argv[1:] if argument != "--kitchen"]:
+        (compare_kitchen if "--kitchen" in sys.argv else compare)(Path(path))

@@ -176,11 +176,15 @@ class Reference(plain.Plain):
         self.descend("log_alpha", lambda x: -x * (log_prob.mean() - ACTION / 2))
 
 
+def centred(z, d):
+    return (z - 1 / d) * d / (d - 1)
+
+
 class Metra(Reference):
     def model(self, b):
         z = b.z_roll
         if self.c.agent.discrete:
-            z = (z - 1 / self.c.skill_dim) * self.c.skill_dim / (self.c.skill_dim - 1)
+            z = centred(z, self.c.skill_dim)
         move = lambda phi: mlp(phi, b.s_next) - mlp(phi, b.s)
         spare = lambda phi: jnp.minimum(1 - (move(phi) ** 2).mean(-1), 1e-3)
         before, multiplier = spare(self.p["phi"]).mean(), jnp.exp(self.p["log_lambda"])
@@ -193,17 +197,22 @@ class Csf(Reference):
     def update(self, b, key):
         key_negatives, key_next, key_actor = jax.random.split(key, 3)
         z = b.z_roll
-        negatives = plain.unit(jax.random.normal(key_negatives, (256, self.c.skill_dim)))
+        d, along = self.c.skill_dim, z
+        if self.c.agent.discrete:
+            drawn = np.asarray(jax.random.randint(key_negatives, (256,), 0, d))
+            along, negatives = centred(z, d), centred(np.eye(d, dtype=np.float32)[drawn], d)
+        else:
+            negatives = plain.unit(jax.random.normal(key_negatives, (256, d)))
         move = lambda phi: mlp(phi, b.s_next) - mlp(phi, b.s)
         others = lambda phi: jnp.log(jnp.exp(move(phi) @ negatives.T).sum(-1))
-        self.descend("phi", lambda phi: -((move(phi) * z).sum(-1) - 5 * others(phi)).mean())
+        self.descend("phi", lambda phi: -((move(phi) * along).sum(-1) - 5 * others(phi)).mean())
         a_next, _ = pi(*gaussian(self.p["actor"], b.s_next, z), key_next)
         psi = [critics(self.t["critic"], k, b.s_next, z, a_next) for k in range(2)]
-        first = ((psi[0] * z).sum(-1) <= (psi[1] * z).sum(-1))[:, None]
+        first = ((psi[0] * along).sum(-1) <= (psi[1] * along).sum(-1))[:, None]
         y = move(self.p["phi"]) + self.c.discount * jnp.where(first, psi[0], psi[1])
         self.descend("critic", lambda p: sum(((critics(p, k, b.s, z, b.a) - y) ** 2).mean() for k in range(2)))
         self.average("critic")
-        value = lambda a: jnp.minimum(*((critics(self.p["critic"], k, b.s, z, a) * z).sum(-1) for k in range(2)))
+        value = lambda a: jnp.minimum(*((critics(self.p["critic"], k, b.s, z, a) * along).sum(-1) for k in range(2)))
         self.policy(b, value, key_actor)
 
 
@@ -261,10 +270,11 @@ class Cic(Reference):
         (Metra, "metra", {}),
         (Metra, "metra", {"discrete": True, "skill_dim": 4}),
         (Csf, "csf", {}),
+        (Csf, "csf", {"discrete": True, "skill_dim": 4}),
         (Diayn, "diayn", {"skill_dim": 6, "initial_alpha": 0.1}),
         (Cic, "cic", {"skill_dim": 6}),
     ],
-    ids=["metra", "metra-discrete", "csf", "diayn", "cic"],
+    ids=["metra", "metra-discrete", "csf", "csf-discrete", "diayn", "cic"],
 )
 def test_update_equals_the_plain_order(reference, algo, change):
     config = tiny(algo=algo, **change)

@@ -41,6 +41,7 @@ def test_a_list_of_skills_is_longer_than_a_direction():
     assert parse(["--algo", "metra", "--discrete"]).skill_dim == 16
     assert parse(["--algo", "metra", "--discrete", "--skill_dim", "24"]).skill_dim == 24
     assert parse(["--algo", "metra"]).skill_dim == 2
+    assert parse(["--algo", "csf", "--discrete"]).skill_dim == 16
 
 
 def test_json_round_trip_and_unknown_field():
@@ -100,7 +101,7 @@ def test_out_of_range_values_name_their_flag(change):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--discrete"], "--discrete is an option of metra, not of genda"),
+        (["--discrete"], "--discrete is an option of metra and csf, not of genda"),
         (["--algo", "csf", "--no_cib"], "--no_cib is an option of genda, not of csf"),
         (
             ["--algo", "diayn", "--initial_lambda", "3"],

@@ -163,11 +163,47 @@ def test_contacts_of_our_own_are_those_of_c():
     assert total > 40
 
 
+SPINNING = """<mujoco><option timestep="0.002" iterations="30" ls_iterations="30"/>
+<default><geom conaffinity="0"/></default><worldbody>
+<geom type="box" size=".3 .3 .1" margin=".001" conaffinity="1" contype="0"/>
+<body pos="0 0 .129"><freejoint/>
+  <geom type="capsule" size=".03 .06" euler="0 90 0" condim="6" friction="1 .5 .0001"/></body>
+<body pos="0 .2 .139"><freejoint/><geom type="sphere" size=".04" condim="4" friction="1 .02 .0001"/></body>
+<body pos="0 -.2 .139"><freejoint/><geom type="sphere" size=".04"/></body></worldbody>
+<custom><numeric name="nearest_contacts" data="6 1 1 2"/></custom></mujoco>"""
+
+
+def test_contacts_resist_a_spin_as_in_c():
+    """Three bodies that spin on a box, with condim 6, 4 and 3: velocities after one step."""
+    physics_model = PhysicsModel.of(mujoco.MjModel.from_xml_string(SPINNING))
+    model, rng = physics_model.mj_model, np.random.default_rng(0)
+    qvel = (0.05 * rng.standard_normal((COPIES, model.nv))).astype(np.float32)
+    qvel[:, 5::6] = rng.uniform(-4, 4, (COPIES, 3))  # about the vertical
+    qpos = np.tile(model.qpos0, (COPIES, 1)).astype(np.float32)
+    state = PhysicsState(qpos.T, qvel.T, jnp.zeros((0, COPIES)), jnp.zeros_like(qvel.T))
+    with jax.default_matmul_precision("highest"):
+        after, _ = jax.jit(lambda s: physics.step(physics_model, s, jnp.zeros((0, COPIES))))(state)
+    slowed = []
+    for copy in range(COPIES):
+        data = mujoco.MjData(model)
+        data.qpos[:], data.qvel[:] = qpos[copy], qvel[copy]
+        mujoco.mj_step(model, data)
+        assert data.ncon == 4  # the capsule lies on two points
+        np.testing.assert_allclose(after.qvel[:, copy], data.qvel, atol=2e-3)
+        slowed.append(np.abs(data.qvel[5::6]) < 0.9 * np.abs(qvel[copy, 5::6]))
+    assert np.mean(slowed, 0).tolist() == [1, 1, 0]  # of a sphere nothing else resists the spin
+
+
 @pytest.mark.parametrize(
     ("static", "moving", "message"),
     [
         ("<geom type='plane' size='1 1 1'/>", "", "mjGEOM_PLANE"),
-        ("<geom type='box' size='1 1 1' condim='6'/>", "", "condim"),
+        (
+            "<geom type='box' size='1 1 1' conaffinity='4' contype='0' condim='1'/>",
+            "<geom size='.1' contype='4' conaffinity='0' condim='1'/>",
+            "condim",
+        ),
+        ("<geom type='box' size='1 1 1' condim='6' friction='1 1 1'/>", "", "rolling"),
         ("<geom type='box' size='1 1 1' priority='1'/>", "", "priority"),
         ("", "<geom type='box' size='1 1 1'/>", "mjGEOM_BOX against mjGEOM_BOX"),
     ],

@@ -22,7 +22,7 @@ COPIES = 4
 def test_bodies_joints_and_inertias_are_the_stock_ones():
     model, stock = raw_env("kitchen").model, kitchen_model.stock_spec().compile()
     assert (model.nq, model.nv, model.nu) == (25, 24, 9) and model.neq == 1
-    assert sum(grid.pairs for grid in raw_env("kitchen").physics_model.nearest.grids) == 866
+    assert sum(grid.pairs for grid in raw_env("kitchen").physics_model.nearest.grids) == 1157
     for row in range(1, model.nbody):
         body = model.body(row)
         if body.name:
@@ -38,7 +38,7 @@ def test_bodies_joints_and_inertias_are_the_stock_ones():
 
 def test_agent_steps_are_those_of_c():
     """Four agent steps of LEXA's control on the reduced model: the first hand and fingers, the kettle settling."""
-    env, c = raw_env("kitchen"), KitchenInC(stock=False)
+    env, c = raw_env("kitchen"), KitchenInC.reduced()
     actions = np.random.default_rng(0).uniform(-1.5, 1.5, (4, COPIES, 7)).astype(np.float32)  # some are clipped
     state = jax.vmap(env.reset)(jax.random.split(jax.random.key(0), COPIES))
     step, paths = jax.jit(jax.vmap(env.step)), [state.pipeline_state]
@@ -103,8 +103,9 @@ def test_presets_are_the_papers():
     paper = preset("kitchen", "paper")
     assert (paper.num_envs, paper.skill_dim, paper.agent.cib_dim, paper.buffer_size) == (8, 10, 2048, 300_000)
     assert paper.num_envs * 50 * paper.utd == 50  # updates after eight episodes
-    metra = preset("kitchen", "paper", "metra")
-    assert metra.agent.discrete and metra.skill_dim == 24
+    for algo in ("metra", "csf"):
+        listed = preset("kitchen", "paper", algo)
+        assert listed.agent.discrete and listed.skill_dim == 24
     assert preset("point", "paper", "metra").agent.discrete is False
 
 
@@ -116,7 +117,7 @@ def test_one_step_errors_and_scripts():
     stored = json.loads(bench.SCRIPTS.read_text())
     actions = np.array([np.concatenate([a, np.zeros((50 - len(a), 7))]) for a in stored.values()])
     _, ours = bench.Ours().episodes(actions)
-    c = KitchenInC(stock=True)
+    c = KitchenInC.stock()
     for number, task in enumerate(stored):
         assert c.episode(actions[number])[1][task] and ours[task][number], task
 

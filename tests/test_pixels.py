@@ -52,7 +52,7 @@ def small(**changes):
 
 
 def test_an_observation_is_the_last_three_frames_and_the_replay_keeps_one(point):
-    drawn = jax.jit(lambda qpos: render.draw(point.scene, *render.poses(point.body.physics_model, qpos)))
+    drawn = jax.jit(lambda qpos: render.draw(point.scene, *render.poses(point.body, qpos)))
 
     def picture(state):
         return np.asarray(drawn(state.pipeline_state.pipeline_state.physics.qpos))

@@ -32,7 +32,7 @@ def body(request):
     """A body and its silhouettes [20, 64, 64] from coordinates [20, nq]."""
     env = envs.make(request.param, normalize=False, bank_size=1)
     scene = render.scene_of(env)
-    return env, jax.jit(jax.vmap(lambda q: render.silhouette(scene, *render.poses(env.physics_model, q))))
+    return env, jax.jit(jax.vmap(lambda q: render.silhouette(scene, *render.poses(env, q))))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def point():
 def drawn(env, qpos, **options):
     """uint8 [E, 64, 64, 3], five states at a time."""
     scene = render.scene_of(env, **options)
-    pictures = jax.jit(jax.vmap(lambda q: render.draw(scene, *render.poses(env.physics_model, q))))
+    pictures = jax.jit(jax.vmap(lambda q: render.draw(scene, *render.poses(env, q))))
     return np.concatenate([pictures(qpos[i : i + 5]) for i in range(0, len(qpos), 5)])
 
 
@@ -134,7 +134,7 @@ def test_bodies_stay_inside_their_window(body):
 
 def test_one_copy_many_copies_and_copies_of_copies_are_the_same(point):
     scene = render.scene_of(point, (32, 32))
-    one = jax.jit(lambda q: render.draw(scene, *render.poses(point.physics_model, q)))
+    one = jax.jit(lambda q: render.draw(scene, *render.poses(point, q)))
     count = 2 * draw_module.PART // (scene.window[0].stop - scene.window[0].start) ** 2 // 2 * 2  # two parts or so
     qpos = np.random.default_rng(0).uniform(-10, 10, (count, 2)).astype(np.float32)
     many = np.asarray(jax.jit(jax.vmap(one))(qpos))

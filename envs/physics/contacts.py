@@ -20,7 +20,7 @@ from envs.physics.constraints import row_stiffness, spring_law
 from envs.physics.dynamics import Motion
 from envs.physics.model import PhysicsModel
 from envs.physics.tree import Poses, attached
-from envs.physics.vectors import cross
+from envs.physics.vectors import Vec, cross
 
 Array = jax.Array
 SHORT = 64  # entries of a list that accelerators rank instead of sorting
@@ -119,34 +119,57 @@ def _capsule_frames(model: mujoco.MjModel, contact, xmat: Array) -> Array:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class RowLayout:
-    """Which rows a contact has: the normal n of a frictionless one, else the four edges n +- mu t of its pyramid."""
+    """Which rows a contact has: the normal n of a frictionless one, else the four edges n +- mu t of its pyramid.
+
+    A contact that may resist a spin (condim 4 and 6) has two more edges, of a turn about n. Those of condim 6 against
+    rolling are four times n where rolling friction is next to nothing: one row, four times as stiff.
+    """
 
     frictionless: np.ndarray  # indices of contacts
     frictional: np.ndarray
+    spinning: np.ndarray  # of the frictional ones
 
     @classmethod
     def of(cls, dim: np.ndarray) -> "RowLayout":
-        """The layout of contacts with MuJoCo's dimensions [k], each 1 or 3."""
-        return cls(np.flatnonzero(dim == 1), np.flatnonzero(dim == 3))
+        """The layout of contacts with MuJoCo's dimensions [k], each 1, 3 or (for one that may spin) 6."""
+        return cls(np.flatnonzero(dim == 1), np.flatnonzero(dim >= 3), np.flatnonzero(dim == 6))
 
     @property
     def contact(self) -> np.ndarray:
         """[r] contact of each row."""
-        return np.concatenate([self.frictionless, *[self.frictional] * 4])
+        return np.concatenate([self.frictionless, *[self.frictional] * 4, *[self.spinning] * 3])
 
     def directions(self, contact) -> Array:
         """[r, 3] world directions of the rows."""
         normal, tangents = contact.frame[:, 0], contact.frame[:, 1:] * contact.friction[:, :2, None]
         f = self.frictional
         along = [normal[f] + sign * tangents[f, i] for i in (0, 1) for sign in (1, -1)]
-        return jnp.concatenate([normal[self.frictionless], *along])
+        return jnp.concatenate([normal[self.frictionless], *along, *[normal[self.spinning]] * 3])
+
+    def turns(self, contact, lever: Vec) -> Vec:
+        """Angular parts of the rows, components [r]: the lever of their direction, and the turn of those of a spin."""
+        if not len(self.spinning):
+            return lever
+        axis = (contact.frame[:, 0] * contact.torsion[:, None])[self.spinning]
+        none = jnp.zeros((len(self.frictionless) + 4 * len(self.frictional), 3))
+        return lever + Vec(jnp.concatenate([none, axis, -axis, jnp.zeros_like(axis)]).T)
+
+    def stiffness(self, contact, stiffness: Array) -> Array:
+        """[r] stiffness of the rows from that of the contacts' edges [k]."""
+        if not len(self.spinning):
+            return stiffness[self.contact]
+        resists, rolls = ((contact.dim[self.spinning] > least).astype(jnp.float32) for least in (3, 4))
+        whole = jnp.ones(len(self.frictionless) + 4 * len(self.frictional))
+        return stiffness[self.contact] * jnp.concatenate([whole, resists, resists, 4 * rolls])
 
     def total_force(self, contact, row_force: Array) -> Array:
         """[k, 3] world force of each contact from its rows' forces [r]."""
         force = row_force[:, None] * self.directions(contact)
         split = len(self.frictionless)
         total = jnp.zeros_like(contact.pos).at[self.frictionless].set(force[:split])
-        return total.at[self.frictional].set(force[split:].reshape(4, -1, 3).sum(0))
+        edges, more = jnp.split(force[split:], [4 * len(self.frictional)])
+        total = total.at[self.frictional].set(edges.reshape(4, -1, 3).sum(0))
+        return total.at[self.spinning].add(more.reshape(3, -1, 3).sum(0)) if len(self.spinning) else total
 
 
 def contact_rows(
@@ -163,15 +186,15 @@ def contact_rows(
         edge = layout.directions(contact).T  # [3, r]
         lever = cross((contact.pos[layout.contact] - com).T, edge)
         relative = moving[:, bodies[:, 1]] - moving[:, bodies[:, 0]]  # [nv, k]
-        jacobian = (cdof.T @ jnp.stack([*lever, *edge])) * relative[:, layout.contact]
+        jacobian = (cdof.T @ jnp.stack([*layout.turns(contact, lever), *edge])) * relative[:, layout.contact]
         gap = contact.dist - contact.includemargin
         k, b, impedance = spring_law(model, contact.solref.T, contact.solimp.T, gap)
         weight = inverse_weight[bodies[:, 0]] + inverse_weight[bodies[:, 1]]
         mu2 = contact.friction[:, 0] ** 2
-        weight = jnp.where(dim == 3, 2 * mu2 * (1 + mu2) / np.float32(model.opt.impratio) * weight, weight)
+        weight = jnp.where(dim >= 3, 2 * mu2 * (1 + mu2) / np.float32(model.opt.impratio) * weight, weight)
         stiffness = row_stiffness(weight, impedance) * (gap < 0)
         reference = -b[layout.contact] * (qvel @ jacobian) - (k * impedance * gap)[layout.contact]
-        return solver.Rows(jacobian, reference, stiffness[layout.contact])
+        return solver.Rows(jacobian, reference, layout.stiffness(contact, stiffness))
 
     cdof, qvel, com = (jnp.moveaxis(x, -1, 0) for x in (jnp.stack(motion.cdof), qvel, jnp.stack(poses.com)))
     return jax.vmap(rows_of_one)(contact, bodies, cdof, qvel, com), layout

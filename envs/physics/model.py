@@ -61,9 +61,10 @@ class PhysicsModel:
 
     @property
     def contact_dims(self) -> np.ndarray:
-        """[k] MuJoCo's dimension of every contact: 1 without friction, 3 with."""
+        """[k] MuJoCo's dimension of every contact: 1 without friction, 3 with, 6 for one that may also resist a spin
+        (then its pair decides, from step to step)."""
         if self.nearest is not None:
-            return np.full(self.nearest.points, 3)
+            return np.full(self.nearest.points, 6 if self.nearest.spins else 3)
         return np.asarray(self.mjx_data._impl.contact.dim)
 
 

@@ -24,6 +24,7 @@ from envs.physics.vectors import Vec, constant, dot, mat_vec, transpose
 Array = jax.Array
 NUMERIC = "nearest_contacts"
 SPHERE, CAPSULE, BOX = (int(getattr(mujoco.mjtGeom, f"mjGEOM_{name}")) for name in ("SPHERE", "CAPSULE", "BOX"))
+ROLLING = 2e-4  # m, rolling friction up to which it is taken for none: MuJoCo's default is 1e-4
 KINDS = ((CAPSULE, BOX), (CAPSULE, CAPSULE), (SPHERE, BOX))  # in the order of the numeric's entries
 
 
@@ -40,6 +41,8 @@ class Contact:
     friction: Array  # [2]
     solref: Array  # [2]
     solimp: Array  # [5]
+    torsion: Array  # m, friction against a spin about the normal; of contacts of dimension 3 it is not used
+    dim: Array  # MuJoCo's condim: 3, 4 or 6
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,7 +53,7 @@ class Grid:
     first: np.ndarray  # [a] geoms
     second: np.ndarray  # [b] geoms
     forbidden: np.ndarray  # [a, b, 1] 0 for a pair that may touch, else infinity
-    parameters: np.ndarray  # [a * b, 10] margin, friction, solref, solimp of each pair
+    parameters: np.ndarray  # [a * b, 12] margin, friction, solref, solimp, torsional friction, condim of each pair
     count: int  # pairs that become contact points
 
     @property
@@ -64,6 +67,7 @@ class Nearest:
 
     grids: tuple[Grid, ...]
     points: int  # contact points kept
+    spins: bool  # some contacts have a condim above 3
 
     @classmethod
     def of(cls, model: mujoco.MjModel) -> "Nearest | None":
@@ -78,7 +82,8 @@ class Nearest:
             _grid(model, kind, pairs[(kinds == kind).all(1)], count) for kind, count in zip(KINDS, counts, strict=True)
         ]
         grids = tuple(grid for grid in grids if grid.pairs)
-        return cls(grids, min(points, sum(g.count * _points(g.kind) for g in grids)))
+        spins = bool((model.geom_condim[pairs] > 3).any())
+        return cls(grids, min(points, sum(g.count * _points(g.kind) for g in grids)), spins)
 
 
 def _points(kind: tuple[int, int]) -> int:
@@ -105,10 +110,11 @@ def _pairs(model: mujoco.MjModel) -> np.ndarray:
 def _refuse_unsupported(model: mujoco.MjModel, pairs: np.ndarray) -> None:
     kinds = {tuple(int(kind) for kind in row) for row in model.geom_type[pairs]} - set(KINDS)
     names = [" against ".join(mujoco.mjtGeom(kind).name for kind in pair) for pair in sorted(kinds)]
-    geoms = np.unique(pairs)
+    geoms, condim = np.unique(pairs), model.geom_condim[pairs].max(1, initial=0)
     checks = {
         ", ".join(names): bool(names),
-        "contacts of another condim than 3": (model.geom_condim[pairs].max(1, initial=0) != 3).any(),
+        "contacts of another condim than 3, 4 and 6": np.isin(condim, (3, 4, 6), invert=True).any(),
+        "rolling friction": (model.geom_friction[pairs, 2].max(1, initial=0)[condim == 6] > ROLLING).any(),
         "geoms of different priority or solmix": np.ptp(model.geom_priority[geoms]) or np.ptp(model.geom_solmix[geoms]),
         "direct spring constants (negative solref)": (model.geom_solref[geoms] < 0).any(),
         "gaps inside margins": model.geom_gap[geoms].any(),
@@ -135,6 +141,8 @@ def _grid(model: mujoco.MjModel, kind: tuple[int, int], pairs: np.ndarray, count
         np.stack([slide, slide], axis=1),
         model.geom_solref[both].mean(0),
         model.geom_solimp[both].mean(0),
+        model.geom_friction[both, 1].max(0)[:, None],
+        model.geom_condim[both].max(0)[:, None],
     )
     parameters = np.concatenate(values, axis=1).astype(np.float32)
     return Grid(kind, first, second, forbidden, parameters, min(count, len(pairs)))
@@ -195,7 +203,16 @@ def _touch(grid: Grid, model: mujoco.MjModel, frames: Array, index: Array) -> Co
         margin, friction = parameters[..., 0], parameters[..., 1:3]
         dist = jnp.where(used & jnp.isfinite(dist), dist, margin + 1.0)  # open
         return Contact(
-            geom, dist, jnp.stack(point, -1), frame, margin, friction, parameters[..., 3:5], parameters[..., 5:]
+            geom,
+            dist,
+            jnp.stack(point, -1),
+            frame,
+            margin,
+            friction,
+            parameters[..., 3:5],
+            parameters[..., 5:10],
+            parameters[..., 10],
+            parameters[..., 11],
         )
 
     if grid.kind[1] != BOX:

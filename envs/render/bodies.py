@@ -5,41 +5,42 @@ import jax.numpy as jnp
 
 from envs.batching import copies_last
 from envs.body import Body
-from envs.physics import PhysicsModel
 from envs.physics.tree import kinematics
 from envs.physics.vectors import Vec
+from envs.render.camera import Camera
 from envs.render.scene import Scene, make_scene
 
 Array = jax.Array
 
 
-def camera_of(env: Body | type[Body]) -> str:
-    """The stock camera that pictures of a body are taken with."""
+def camera_of(env: Body | type[Body]) -> str | Camera:
+    """The camera that pictures of a body are taken with: the name of a stock one, or one that stands still."""
     if env.camera is None:
         raise ValueError(f"{env.name} has no camera: give its class a `camera`, the name of one in its stock model")
     return env.camera
 
 
-def scene_of(env: Body, size: tuple[int, int] = (64, 64), camera: str | None = None, **options) -> Scene:
+def scene_of(env: Body, size: tuple[int, int] = (64, 64), camera: str | Camera | None = None, **options) -> Scene:
     """The scene of a body, with the walls of its maze; options as in `make_scene`."""
     return make_scene(
-        env.stock_spec().compile(),
+        env.drawn_model,
         camera or camera_of(env),
         size,
         groups=env.drawn_groups,
         floor_size=env.floor_size,
         floor_height=env.floor_height,
         walls=() if env.maze is None else env.maze.walls,
+        covers=env.lamp_covers,
         **options,
     )
 
 
-def poses(physics_model: PhysicsModel, qpos: Array) -> tuple[Array, Array, Array]:
+def poses(env: Body, qpos: Array) -> tuple[Array, Array, Array]:
     """What `draw` takes of one copy, from its coordinates [nq]: xpos [nbody, 3], xmat [nbody, 3, 3], com [3]."""
 
     def all_copies(qpos: Array) -> tuple[Array, Array, Array]:
-        found = kinematics(physics_model.tree, qpos)
-        bodies, copies = physics_model.mj_model.nbody, qpos.shape[-1]
+        found = kinematics(env.drawn_tree, env.drawn_coordinates(qpos))
+        bodies, copies = env.drawn_tree.model.nbody, qpos.shape[-1]
 
         def whole(vec: Vec) -> list[Array]:
             return [jnp.broadcast_to(component, (bodies, copies)) for component in vec]

@@ -1,6 +1,7 @@
-"""What stands still in a picture: pixel rays of a tracking camera, the sky behind, and the window a body stays in."""
+"""What stands still in a picture: pixel rays of a camera, the sky behind, and the window a body stays in."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import mujoco
 import numpy as np
@@ -10,11 +11,21 @@ _MODE = mujoco.mjtCamLight
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Camera:
-    """A camera that follows a centre of mass and never turns."""
+    """A camera that never turns: it follows a centre of mass, or stands still in a room."""
 
-    offset: np.ndarray  # [3] m, from the centre of mass
+    offset: np.ndarray  # [3] m, from the centre of mass; from the origin if it stands still
     turn: np.ndarray  # [3, 3] its axes as columns: right, up, back
     fovy: float  # degrees, vertical field of view
+    follows: bool = True
+
+
+def looking_at(point: Sequence[float], distance: float, azimuth: float, elevation: float, fovy: float = 45) -> Camera:
+    """A camera that stands still, given as MuJoCo's free camera: m and degrees."""
+    across, up = np.radians(azimuth), np.radians(elevation)
+    forward = np.array([np.cos(up) * np.cos(across), np.cos(up) * np.sin(across), np.sin(up)])
+    right = np.array([np.sin(across), -np.cos(across), 0])
+    turn = np.stack([right, np.cross(right, forward), -forward], axis=1)
+    return Camera(np.asarray(point) - distance * forward, turn, fovy, follows=False)
 
 
 def tracking(model: mujoco.MjModel, name: str) -> Camera:

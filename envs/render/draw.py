@@ -75,9 +75,11 @@ def _layers(scene: Scene, xpos: Array, xmat: Array, com: Array) -> tuple[Array, 
     them; in one array it is computed once. For the same reason the layers are joined outside of the loop over parts:
     inside of it a CPU takes twice as long.
     """
+    com = com if scene.camera.follows else jnp.zeros_like(com)
     pos = xpos - com[:, None]
-    view = View(scene, _shapes(scene, pos, xmat), [_lamp_at(scene, lamp, pos) for lamp in scene.lamps])
-    ground, floor_depth = _floor(view, com)
+    on = [True if lamp.cover is None else pos[:, lamp.cover[0], 2, None] >= lamp.cover[1] for lamp in scene.lamps]
+    view = View(scene, _shapes(scene, pos, xmat), [_lamp_at(scene, lamp, pos) for lamp in scene.lamps], on)
+    ground, floor_depth = _floor(view, com) if scene.backdrop is None else _backdrop(view, len(com))
     rows, columns = scene.window
     d = tuple(scene.rays[:, rows, columns].reshape(3, 1, -1))
     depth, index = rays.nearest(view.kinds, d, len(com))
@@ -88,10 +90,12 @@ def _layers(scene: Scene, xpos: Array, xmat: Array, com: Array) -> tuple[Array, 
 
 def silhouette(scene: Scene, xpos: Array, xmat: Array, com: Array) -> Array:
     """bool [h, w]: where a ray of one copy meets a shape before the floor."""
-    pos = xpos - com
-    view = View(scene, _shapes(scene, pos[None], xmat[None]), [])
+    pos = xpos - com if scene.camera.follows else xpos
+    view = View(scene, _shapes(scene, pos[None], xmat[None]), [], [])
     d = scene.rays.reshape(3, 1, -1)
     depth, _ = rays.nearest(view.kinds, tuple(d), 1)
+    if scene.backdrop is not None:
+        return depth.reshape(scene.rays.shape[1:]) < np.minimum(scene.backdrop.depth, FAR / 2)
     height = com[2] + scene.camera.offset[2] - scene.floor.height
     down = -np.einsum("j,jkp->kp", scene.camera.turn[2].astype(np.float32), d)
     floor_depth = jnp.where((down > 0) & (height > 0), height / np.maximum(down, 1e-6), FAR)
@@ -110,6 +114,7 @@ class View:
     scene: Scene
     shapes: Shapes  # of all kinds in order, [S, n]
     lamps: list[tuple]  # positions of the scene's lamps, components [n or 1, 1]
+    on: list[Array | bool]  # which of them shine [n, 1]
 
     @property
     def kinds(self) -> dict[str, Shapes]:
@@ -120,7 +125,8 @@ class View:
     def moved(self, by: tuple) -> "View":
         """The same with everything moved by a vector of components [n, 1]."""
         shapes = self.shapes | {c: self.shapes[c] + b[:, 0] for c, b in zip("xyz", by, strict=True)}
-        return View(self.scene, shapes, [tuple(a + b for a, b in zip(at, by, strict=True)) for at in self.lamps])
+        lamps = [tuple(a + b for a, b in zip(at, by, strict=True)) for at in self.lamps]
+        return View(self.scene, shapes, lamps, self.on)
 
 
 def _shapes(scene: Scene, pos: Array, mat: Array) -> Shapes:
@@ -154,10 +160,12 @@ def _light(view: View, point: tuple, normal: tuple, to_eye: np.ndarray, textured
     """
     diffuse, shine = shading.head_light(view.scene.head, normal, to_eye)
     diffuse = jnp.minimum(diffuse, 1) if textured else diffuse
-    for lamp, at in zip(view.scene.lamps, view.lamps, strict=True):
+    for lamp, at, on in zip(view.scene.lamps, view.lamps, view.on, strict=True):
         axis = (view.scene.camera.turn.T @ lamp.direction).astype(np.float32)
-        to_lamp = tuple(a - p for a, p in zip(at, point, strict=True))
+        to_lamp = tuple(-axis) if lamp.directional else tuple(a - p for a, p in zip(at, point, strict=True))
         more, more_shine = shading.spot_light(lamp, to_lamp, axis, normal, to_eye)
+        if lamp.cover is not None:
+            more, more_shine = jnp.where(on, more, 0), jnp.where(on, more_shine, 0)
         if view.scene.shadow:
             dark = _in_shadow(view, at, to_lamp)
             more, more_shine = jnp.where(dark, 0, more), jnp.where(dark, 0, more_shine)
@@ -237,6 +245,16 @@ def _floor(view: View, com: Array) -> tuple[Array, Array]:
     packed = _pack(tuple(jnp.where(seen, c, s) for c, s in zip(colors, sky, strict=True)))
     full = (len(com), *scene.rays.shape[1:])
     return packed.reshape(full), jnp.where(seen, depth, FAR).reshape(full)
+
+
+def _backdrop(view: View, copies: int) -> tuple[Array, Array]:
+    """Packed colours [n, h, w] of a room and its depth, with its covered lamps as they are in each copy."""
+    backdrop = view.scene.backdrop
+    colors = jnp.broadcast_to(backdrop.off, (copies, *backdrop.off.shape))
+    for lamp, on in zip(view.scene.lamps, view.on, strict=True):
+        if lamp.cover is not None:
+            colors = jnp.where(on[..., None], backdrop.on, colors)
+    return colors, jnp.broadcast_to(np.minimum(backdrop.depth, FAR), colors.shape)
 
 
 def _mirrored(view: View, above: Array, floor_depth: Array, d: np.ndarray) -> list[Array]:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 import mujoco
 import numpy as np
 
+from envs.render import backdrop as backdrops
 from envs.render import camera as cameras
 from envs.render import shading
+from envs.render.backdrop import Backdrop
 from envs.render.camera import Camera
 from envs.render.shading import Floor, Lamp
 
@@ -21,6 +23,7 @@ KIND = {  # in the order in which shapes are counted
 }
 WALL_COLOR = (0.45, 0.45, 0.5)
 WALL_HEIGHT = 0.5  # m, of drawn maze walls: they are much taller where they are felt, and would hide the body
+ROOM_FLOORS = ("paper", "grid")  # what pictures and videos ask for unless told otherwise; a room keeps its own
 VISIBLE = (0, 1, 2)  # groups of geoms that MuJoCo's viewers show
 
 
@@ -50,7 +53,8 @@ class Scene:
     parts: dict[str, Part]  # by kind
     head: Lamp  # shines from the camera
     lamps: tuple[Lamp, ...]
-    floor: Floor
+    floor: Floor | None  # None in a room, which has a backdrop
+    backdrop: Backdrop | None = None
 
     @property
     def rows(self) -> dict[str, slice]:
@@ -65,7 +69,7 @@ class Scene:
 
 def make_scene(
     model: mujoco.MjModel,
-    camera: str,
+    camera: str | Camera,
     size: tuple[int, int] = (64, 64),
     floor: str = "paper",
     shadow: bool = False,
@@ -76,13 +80,17 @@ def make_scene(
     floor_size: float = 15.0,
     floor_height: float = 0.0,
     walls: Sequence[tuple[float, float, float, float]] = (),
+    covers: dict[str, tuple[str, float]] | None = None,
 ) -> Scene:
     """The scene of a stock model, with its own camera, lamps, materials and sky.
 
     size: (H, W) pixels. floor: a name in `shading.FLOORS`. shadow: of the lamps. mirror: the floor reflects.
     subsamples: rays along each side of a pixel, of which it shows the mean. groups: of geoms that are drawn.
     floor_size, floor_height: m, half side of the drawn floor, and its height. walls: (x, y, width, height) of boxes on
-    the floor, m, as in `envs.tasks.layout.Maze.walls`.
+    the floor, m, as in `envs.tasks.layout.Maze.walls`. covers: as in `shading.room_lamps`.
+
+    With a camera that stands still, what does not move becomes the backdrop: it has its own floor and its own shadows,
+    and what moves has none, so that floor, shadow and mirror say nothing.
     """
     if min(size) < 1 or subsamples < 1:
         raise ValueError(f"a picture needs at least one pixel and one ray in each, got {size} and {subsamples}")
@@ -90,6 +98,10 @@ def make_scene(
     geoms = np.array([g for g in geoms if model.geom_type[g] in KIND], int)
     if not len(geoms):
         raise ValueError(f"the model has no simple shapes in the groups {tuple(groups)}: nothing to draw")
+    if isinstance(camera, Camera):
+        if floor not in ROOM_FLOORS:
+            raise ValueError(f"floor {floor!r} cannot be shown in a room, which has a floor of its own: leave it out")
+        return _room(model, camera, size, subsamples, groups, covers or {})
     view = cameras.tracking(model, camera)
     fine = (size[0] * subsamples, size[1] * subsamples)
     rays = cameras.pixel_rays(view, fine)
@@ -114,6 +126,35 @@ def make_scene(
             floor_height,
             *shading.floor_material(model),
         ),
+    )
+
+
+def _room(
+    model: mujoco.MjModel,
+    view: Camera,
+    size: tuple[int, int],
+    subsamples: int,
+    groups: Sequence[int],
+    covers: dict[str, tuple[str, float]],
+) -> Scene:
+    """What moves in front of what stands still."""
+    fine = (size[0] * subsamples, size[1] * subsamples)
+    moves = (model.body_weldid[model.geom_bodyid] > 0) & np.isin(model.geom_group, groups)
+    head, lamps = shading.head_lamp(model), shading.room_lamps(model, covers)
+    return Scene(
+        size=tuple(size),
+        subsamples=subsamples,
+        shadow=False,
+        mirror=False,
+        camera=view,
+        rays=cameras.pixel_rays(view, fine).astype(np.float32),
+        sky=np.zeros((3, *fine), np.float32),
+        window=(slice(0, fine[0]), slice(0, fine[1])),
+        parts=_parts(model, np.flatnonzero(moves & np.isin(model.geom_type, list(KIND))), (), 0.0),
+        head=head,
+        lamps=lamps,
+        floor=None,
+        backdrop=backdrops.make(model, view, fine, groups, head, lamps),
     )
 
 

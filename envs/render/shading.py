@@ -24,6 +24,7 @@ Array = jax.Array
 Color = tuple[Array, Array, Array]
 HALF_GREY = 128 / 255
 SKY_RAYS = 512  # across the picture: about the resolution of a skybox
+NO_COLOR = (0.5, 0.5, 0.5, 1.0)  # of a geom that was given none
 SHININESS = 64  # OpenGL's exponent for a material whose shininess is 0.5: MuJoCo's default, and that of all bodies here
 
 
@@ -39,6 +40,9 @@ class Lamp:
     direction: np.ndarray | None = None  # [3] world axes
     cutoff: float = 180.0  # degrees
     exponent: int = 0
+    directional: bool = False  # its light is parallel, from everywhere
+    attenuation: tuple[float, float, float] = (1.0, 0.0, 0.0)  # light is divided by a + b r + c r^2 at a distance r, m
+    cover: tuple[int, float] | None = None  # a body and its height, m, from which on it does not hide the lamp
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,11 +94,23 @@ def floor_material(model: mujoco.MjModel) -> tuple[float, float]:
 
 
 def surface(model: mujoco.MjModel, geom: int) -> list[float]:
-    """Red, green, blue and specular strength of a geom."""
+    """Red, green, blue and specular strength of a geom; its own colour, if it has one, beats its material's."""
     material = model.geom_matid[geom]
     if material < 0:
         return [*model.geom_rgba[geom, :3], 0.5]
-    return [*model.mat_rgba[material, :3], model.mat_specular[material]]
+    own = (model.geom_rgba[geom] != NO_COLOR).any()
+    color = model.geom_rgba[geom, :3] if own else model.mat_rgba[material, :3]
+    texture = model.mat_texid[material, mujoco.mjtTextureRole.mjTEXROLE_RGB]
+    return [*color * texture_mean(model, texture), model.mat_specular[material]]
+
+
+def texture_mean(model: mujoco.MjModel, texture: int) -> np.ndarray:
+    """[3] mean colour of a texture, from 0 to 1; white for none (-1)."""
+    if texture < 0:
+        return np.ones(3)
+    first, channels = model.tex_adr[texture], int(model.tex_nchannel[texture])
+    size = int(model.tex_width[texture]) * int(model.tex_height[texture]) * channels
+    return model.tex_data[first : first + size].reshape(-1, channels)[:, :3].mean(0) / 255
 
 
 def head_lamp(model: mujoco.MjModel) -> Lamp:
@@ -114,6 +130,28 @@ def lamps(model: mujoco.MjModel) -> tuple[Lamp, ...]:
         cutoff, exponent = float(model.light_cutoff[i]), int(model.light_exponent[i])
         body = None if follows_com else int(model.light_bodyid[i])
         found.append(Lamp(*map(float, strengths), body, offset, model.light_dir0[i], cutoff, exponent))
+    return tuple(found)
+
+
+def room_lamps(model: mujoco.MjModel, covers: dict[str, tuple[str, float]]) -> tuple[Lamp, ...]:
+    """The lamps of a room, which stand still. covers: of a lamp's name, the body that hides it below a height, m."""
+    data = mujoco.MjData(model)
+    mujoco.mj_forward(model, data)
+    found = []
+    for i in range(model.nlight):
+        cover = covers.get(model.light(i).name)
+        found.append(
+            Lamp(
+                *(float(v[i, 0]) for v in (model.light_ambient, model.light_diffuse, model.light_specular)),
+                offset=data.light_xpos[i].copy(),
+                direction=data.light_xdir[i].copy(),
+                cutoff=float(model.light_cutoff[i]),
+                exponent=int(model.light_exponent[i]),
+                directional=model.light_type[i] == mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+                attenuation=tuple(float(a) for a in model.light_attenuation[i]),
+                cover=None if cover is None else (model.body(cover[0]).id, cover[1]),
+            )
+        )
     return tuple(found)
 
 
@@ -173,6 +211,10 @@ def spot_light(lamp: Lamp, to_lamp: tuple, axis: np.ndarray, normal: tuple, view
     along = -_dot(light, axis)
     inside = along > np.cos(np.radians(lamp.cutoff))
     strength = jnp.where(inside, jnp.maximum(along, 0) ** lamp.exponent, 0)
+    if lamp.attenuation != Lamp.attenuation:
+        constant, linear, square = lamp.attenuation
+        squared = _dot(to_lamp, to_lamp)
+        strength = strength / (constant + linear * jnp.sqrt(squared) + square * squared)
     half = normalized(tuple(v + o for v, o in zip(view, light, strict=True)))
     return strength * lamp.diffuse * facing, strength * lamp.specular * _shine(normal, half, facing)
 

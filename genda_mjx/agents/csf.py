@@ -1,9 +1,11 @@
 """CSF (Zheng et al. 2024): phi from a contrastive loss alone, and critics that predict it: successor features psi.
 
 A critic has one output per skill dimension, and its value is psi . z. There is no multiplier, and entropy enters
-through the actor only.
+through the actor only. `--discrete` makes the skills a list of `--skill_dim` one-hots; where latent steps are compared
+with them, with the negatives too, they are centred.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -17,14 +19,24 @@ from genda_mjx import encoders
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents import sac
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
-from genda_mjx.agents.skills import SkillSpace
-from genda_mjx.config import Config
+from genda_mjx.agents.skills import LIST_LENGTH, SkillSpace
+from genda_mjx.config import AgentOptions, Config
 
 NEGATIVES = 256  # prior skills drawn afresh for each gradient step and shared by its batch
 # The CSF repository's own schedule, 8 episodes and then 50 updates (Ant): the paper ran DIAYN and CIC with it, and
 # CSF with GenDa's.
 SCHEDULE = {"num_envs": 8, "utd": 50 / (8 * 200)}
 NEGATIVE_WEIGHT = 5.0  # of their log-sum-exp, in all official scripts
+
+
+@dataclass(frozen=True)
+class Options(AgentOptions):
+    """Options that only CSF has."""
+
+    discrete: bool = False  # skills are a list of one-hots instead of directions, 16 of them by default
+
+    def defaults(self) -> dict[str, Any]:
+        return {"skill_dim": LIST_LENGTH} if self.discrete else {}
 
 
 def contrastive_loss(step: Array, z: Array, negatives: Array) -> Array:
@@ -53,10 +65,11 @@ def successor_loss(psi: Array, target: Array) -> Array:
 
 
 def make(config: Config, spec: Spec) -> Agent:
+    options: Options = config.agent
     phi = rep.network(config, spec)
     policy = sac.baseline(config, spec, values=config.skill_dim)
     adam = optax.adam(config.learning_rate)
-    skills = SkillSpace("directions", config.skill_dim)
+    skills = SkillSpace("list" if options.discrete else "directions", config.skill_dim)
 
     def init(key: Array) -> AgentState:
         key_phi, key_actor, key_critic = jax.random.split(key, 3)
@@ -69,36 +82,36 @@ def make(config: Config, spec: Spec) -> Agent:
         return rep.latent_step(lambda s: phi.apply(params["phi"], s), batch.s, batch.s_next)
 
     def model_loss(params: Params, batch: Batch, negatives: Array) -> tuple[Array, Metrics]:
-        step = latent_step(params, batch)
-        loss = contrastive_loss(step, batch.z_roll, negatives)
-        return loss, {"phi_loss": loss, "phi_dot": rep.reward(step, batch.z_roll).mean()}
+        step, target = latent_step(params, batch), skills.target(batch.z_roll)
+        loss = contrastive_loss(step, target, negatives)
+        return loss, {"phi_loss": loss, "phi_dot": rep.reward(step, target).mean()}
 
     def critic_step(state: AgentState, batch: Batch, step: Array, key: Array) -> tuple[AgentState, Metrics]:
         """Moves psi towards the latent step and what follows it; the actor of `state` chooses a'."""
-        z = batch.z_roll
+        z, along = batch.z_roll, skills.target(batch.z_roll)
         a_next = policy.act(state.params, batch.s_next, z, key)
         psi_next = policy.critics(state.targets["critic"], batch.s_next, z, a_next)
-        target = successor_target(step, psi_next, z, config.discount)
+        target = successor_target(step, psi_next, along, config.discount)
 
         def loss(p: Params) -> tuple[Array, Array]:
             psi = policy.critics(p["critic"], batch.s, z, batch.a)
             return successor_loss(psi, target), psi
 
         (value, psi), grads = grad(loss, pick(state.params, ["critic"]))
-        metrics = {"critic_loss": value, "reward": rep.reward(step, z).mean(), "q": values(psi, z).mean()}
+        metrics = {"critic_loss": value, "reward": rep.reward(step, along).mean(), "q": values(psi, along).mean()}
         return policy.advance(state, grads), metrics
 
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
         """Learns phi, then psi on the steps of the new phi, then the actor through the new psi."""
         key_negatives, key_next, key_actor = jax.random.split(key, 3)
-        negatives = skills.sample(key_negatives, NEGATIVES)
+        negatives = skills.target(skills.sample(key_negatives, NEGATIVES))
         (_, metrics), grads = grad(model_loss, pick(state.params, ["phi"]), batch, negatives)
         state = advance(state, "model", adam, grads)
         state, more = critic_step(state, batch, latent_step(state.params, batch), key_next)
         z, critic = batch.z_roll, state.params["critic"]
 
         def q(a: Array) -> Array:
-            return values(policy.critics(critic, batch.s, z, a), z)
+            return values(policy.critics(critic, batch.s, z, a), skills.target(z))
 
         state, most = policy.policy_step(state, batch.s, z, q, key_actor)
         return track(state, config.ema_rate), metrics | more | most

@@ -15,11 +15,10 @@ from genda_mjx import encoders
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents import sac
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
-from genda_mjx.agents.skills import SkillSpace
+from genda_mjx.agents.skills import LIST_LENGTH, SkillSpace
 from genda_mjx.config import Config
 
 MODEL = ("phi", "log_lambda")
-DISCRETE_SKILLS = 16  # as in its HalfCheetah script; a body's own skill_dim would be 2 or 3 skills
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Options(rep.ConstraintOptions):
     discrete: bool = False  # skills are a list of one-hots instead of directions, 16 of them by default
 
     def defaults(self) -> dict[str, Any]:
-        return {"skill_dim": DISCRETE_SKILLS} if self.discrete else {}
+        return {"skill_dim": LIST_LENGTH} if self.discrete else {}
 
 
 def make(config: Config, spec: Spec) -> Agent:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+LIST_LENGTH = 16  # skills of a list where METRA's or CSF's are one, as in METRA's HalfCheetah script
 FREE_RANGE = 1.5  # Gaussian skills (CIC) from a controller's action: z = 1.5 a_h, as in the CSF repo
 
 
@@ -74,7 +75,7 @@ def normals(key: Array, n: int, dim: int) -> Array:
 
 
 def one_hots(key: Array, n: int, dim: int) -> Array:
-    """[n, d] uniform over d skills: the prior of DIAYN and of discrete METRA."""
+    """[n, d] uniform over d skills: the prior of DIAYN and of discrete METRA and CSF."""
     return jax.nn.one_hot(jax.random.randint(key, (n,), 0, dim), dim)
 
 

@@ -141,7 +141,7 @@ def draw(env: SkillEnv, qpos: np.ndarray, size: int) -> np.ndarray:
     @jax.jit
     @jax.vmap
     def pictures(qpos: jax.Array) -> jax.Array:
-        return render.draw(scene, *render.poses(env.physics_model, qpos))
+        return render.draw(scene, *render.poses(env, qpos))
 
     return np.stack([np.asarray(pictures(episode)) for episode in qpos])
 
