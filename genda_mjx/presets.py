@@ -35,8 +35,7 @@ SMALL: dict[str, Any] = {
     "checkpoint_every": 40_000,
 }
 # docs/results ("Travelling against control") has what was compared on the quadruped: skills come from updates more than
-# from steps, and those that travel stay under control where the policy knows which way the body faces. keep_threshold:
-# above 0.4 control is lost later.
+# from steps, and those that travel stay under control where the policy knows which way the body faces.
 WALKING: dict[str, Any] = {
     "hidden": 128,
     "num_envs": 64,
@@ -48,7 +47,6 @@ WALKING: dict[str, Any] = {
     "warmup_episodes": 64,
     "eval_every": 64_000,
     "checkpoint_every": 128_000,
-    "keep_threshold": 0.5,
     "observation": "oriented",
 }
 SMALL_ENV: dict[str, dict[str, Any]] = {
