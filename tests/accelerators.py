@@ -38,12 +38,18 @@ def test_point(target):
     found = compile_for(target, *POINT)
     check(found, scratch=150e6)
     assert (found["counts"]["collectives"] > 0) == (target == "v5e:2x2")
+    assert target != "v5e:1x1" or within_a_fifth(found)
+
+
+def within_a_fifth(found: dict) -> bool:
+    """Our estimate of memory against the compiler's count."""
+    return found["estimated_memory"] == pytest.approx(found["arguments"] + found["temp"], rel=0.2)
 
 
 def test_the_estimate_of_memory_on_a_gpu_is_within_a_fifth():
     found = compile_for("a100", "--env", "point", "--preset", "accelerator")
     assert found["estimated_state"] == pytest.approx(found["arguments"], rel=0.01)
-    assert found["estimated_memory"] == pytest.approx(found["arguments"] + found["temp"], rel=0.2)
+    assert within_a_fifth(found)
 
 
 @pytest.mark.parametrize("target", ["v5e", "a100"])
