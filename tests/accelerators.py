@@ -79,6 +79,15 @@ def test_newton_on_a_tpu_uses_no_library():
     assert found["temp"] < 100 and found["microseconds"] < 4391 + 6 * 5047  # without it, and with six of the library's
 
 
+def test_a_rollout_is_kept_once():
+    """A rollout of 2048 copies of 226 numbers is 421 MB in rows; stacked in another order, it would be there twice."""
+    run = subprocess.run(
+        [sys.executable, "-m", "benchmarks.rollouts"], capture_output=True, text=True, cwd=ROOT, timeout=3000
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert all(300 < found["temp"] < 500 for found in json.loads(run.stdout.splitlines()[-1]))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("env", "scratch"), [("fish", 0.7e9), ("quadruped", 3e9), ("humanoid", 4e9), ("dog", 6e9)])
 def test_heavier_bodies(env, scratch):
