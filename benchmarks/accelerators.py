@@ -1,6 +1,6 @@
 """The run's program on the accelerators' own compilers, as a table: memory, estimated time and what the time goes into.
 
-    .venv-compilers/bin/python -m benchmarks.accelerators --envs point fish --targets v5e v5e:2x2 a100 [-- --bf16]
+    .venv-compilers/bin/python -m benchmarks.accelerators --envs point --targets v5e a100 --chips 1 4 16 [-- --bf16]
 
 `make test-accelerators` sets up .venv-compilers. No chip is needed; times are estimates (see genda_mjx/hlo.py).
 A row is a process of its own, and a body with contacts takes ten minutes to compile. Flags after -- go to every run.
@@ -32,13 +32,23 @@ COLUMNS = {
 class Options:
     envs: tuple[str, ...] = ("point",)
     presets: tuple[str, ...] = ("small",)
-    targets: tuple[str, ...] = ("v5e", "v5e:2x2", "a100")
+    targets: tuple[str, ...] = ("v5e", "a100")  # or with chips, like v5e:2x2
+    chips: tuple[int, ...] = (1, 4)  # of each target that does not say how many
     minutes: float = 60.0  # time limit of a row
 
 
 def shares(seconds: dict[str, float]) -> str:
     total = max(sum(seconds.values()), 1e-12)
     return ", ".join(f"{part} {value / total:.0%}" for part, value in seconds.items() if value / total >= 0.005)
+
+
+def all_targets(options: Options) -> list[str]:
+    """Every target with every number of chips."""
+    return [
+        target if ":" in target else f"{target}:{count}"
+        for target in options.targets
+        for count in (options.chips if ":" not in target else (0,))
+    ]
 
 
 def measure(env: str, preset: str, target: str, options: Options, flags: list[str]) -> dict | str:
@@ -59,7 +69,7 @@ def main() -> None:
     print(f"| run | {' | '.join(COLUMNS)} |\n{'|---' * (len(COLUMNS) + 1)}|", flush=True)
     for env in options.envs:
         for preset in options.presets:
-            for target in options.targets:
+            for target in all_targets(options):
                 found = measure(env, preset, target, options, flags.split())
                 cells = [column(found) for column in COLUMNS.values()] if isinstance(found, dict) else [found]
                 print(f"| {env} {preset}, {target} | {' | '.join(cells)} |", flush=True)

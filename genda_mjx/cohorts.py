@@ -74,8 +74,12 @@ def advance(
     envs = jax.tree.map(parted, envs)
     past = jax.tree.map(lambda store, new: put(store, jax.vmap(parted)(new)), cohorts.past, steps)
 
-    oldest_first = (iteration + 1 + jnp.arange(count)) % count
+    def steps_of_ending(leaf: Array) -> Array:
+        """[G, T/G, G, M, ...] -> [T, M, ...], oldest first. In one gather a TPU would copy the steps of all cohorts."""
+        own = jax.lax.dynamic_index_in_dim(leaf, ending, axis=2, keepdims=False)
+        return own[(iteration + 1 + jnp.arange(count)) % count].reshape(-1, *leaf.shape[3:])
+
     last = jax.tree.map(lambda leaf: leaf[ending], envs)
-    steps = jax.tree.map(lambda leaf: leaf[oldest_first, :, ending].reshape(-1, *leaf.shape[3:]), past)  # [T, M, ...]
+    steps = jax.tree.map(steps_of_ending, past)
     episodes = rollout.join(env, steps, last, z[ending])
     return Cohorts(envs, z, past), episodes, ~last.info["failed"], iteration >= count - 1

@@ -87,6 +87,18 @@ def _episodes_format(leaf: jax.ShapeDtypeStruct) -> Format | NamedSharding:
     return leaf.sharding
 
 
+def copied_in_rows(leaf: jax.ShapeDtypeStruct) -> int:
+    """Bytes, over all devices, of the copy that a TPU's loop keeps of a ring array whose order is left to it.
+
+    The loop reads rows, so k comes last and is filled up; before it M or T, whichever is less.
+    """
+    columns = leaf.sharding.spec.index(AXIS)
+    time, entries = columns + 1, columns + 2
+    if leaf.ndim != columns + 3:
+        return 0
+    return min(filled_up(leaf, (axis, entries)) for axis in (columns, time))
+
+
 def filled_up(leaf: jax.ShapeDtypeStruct, order: tuple[int, ...]) -> int:
     """Bytes of an array, over all devices, whose last two axes in `order` are filled up to tiles on each device."""
     here = list(leaf.sharding.shard_shape(leaf.shape))

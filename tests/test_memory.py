@@ -52,7 +52,7 @@ def test_a_device_needs_its_share(monkeypatch):
                 schedule.describe(*parts, 2)
 
 
-def test_a_tpu_fills_up_the_ring_and_a_gpu_learns_in_less():
+def test_a_tpu_fills_up_the_ring_or_keeps_it_twice_and_a_gpu_learns_in_less():
     built = build(tiny(num_envs=8, buffer_size=8000, batch_size=16, hidden=64))
     leaf = jax.ShapeDtypeStruct((3, 200, 11, 70), np.float32, sharding=NamedSharding(built.mesh, P(None, "data")))
     state = built.program.abstract
@@ -60,6 +60,10 @@ def test_a_tpu_fills_up_the_ring_and_a_gpu_learns_in_less():
     others = schedule.nbytes(state.ring) - schedule.nbytes(leaf)
     assert schedule.ring_nbytes(state, "cpu") == others + 4 * 3 * 200 * 11 * 70
     assert schedule.ring_nbytes(state, "tpu") == others + 4 * 3 * 11 * 200 * 128  # entries last, 70 take 128
+    narrow = jax.ShapeDtypeStruct((62, 8, 201, 4), np.float32, sharding=leaf.sharding)  # left to the TPU: kept twice
+    state = state.replace(ring=state.ring.replace(episodes=narrow))
+    assert schedule.second_ring_nbytes(state, "tpu") == 4 * 62 * 201 * 8 * 128  # and not 62 * 8 * 208 * 128
+    assert schedule.second_ring_nbytes(state, "cpu") == 0
     parts = built.config, built.schedule, built.agent, built.program.abstract, 1
     cpu, gpu = (schedule.estimate(*parts, platform) for platform in ("cpu", "gpu"))
     assert gpu.state == cpu.state and gpu.scratch < cpu.scratch
