@@ -54,8 +54,14 @@ def rows_of(path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_controller_learns_reports_and_resumes(toy, monkeypatch, tmp_path):
+def test_controller_learns_reports_and_resumes(toy, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(task, "LOW", 1.1)  # the report then says what it says where few goals are reached
     result = toy("straight")
+    twice = f"--controller.macro_steps {2 * QUICK.macro_steps} --controller.gradient_steps {2 * QUICK.gradient_steps}"
+    assert (
+        f"{result['train_success']:.2f} of the last training goals" in (said := capsys.readouterr().out)
+        and twice in said
+    )
     assert result["success"] >= 0.9 and result["success_std"] == 0 and result["per_seed"] == [result["success"]]
     expected = {"env": "point", "algo": "genda", "step": 77, "task": "toy", "seeds": 1, "first_seed": 3, "radius": 0.5}
     assert {name: result[name] for name in expected} == expected
@@ -69,6 +75,7 @@ def test_controller_learns_reports_and_resumes(toy, monkeypatch, tmp_path):
     warmup = np.mean([float(row["train_success"]) for row in rows[:4]])
     assert len(rows) == 70 and len(curve) == 3 and curve[-1] == result["success"]
     assert warmup < 0.6 < 0.9 <= curve[-1]
+    assert result["train_success"] == pytest.approx(np.mean([float(row["train_success"]) for row in rows[-20:]]))
 
     # Ctrl-C in the middle, then the same command again: the same rows, byte for byte.
     write = task.MetricsCsv.write

@@ -48,12 +48,13 @@ class ControllerConfig:
         return json.dumps(dataclasses.asdict(self), indent=2)
 
 
-# small: minutes on a CPU for the point body; not the paper's numbers. Its discount: a few skills take the point to its
-# goal, and at 0.99 a wasted one costs no more than the critics' error (docs/log/controller-discount.md).
+# small: minutes on a CPU; not the paper's numbers, but its gradient steps: with a quarter of them the point never found
+# its way through corridors (docs/downstream.md). Its discount: a few skills take the point to its goal, and at 0.99 a
+# wasted one costs no more than the critics' error (docs/log/controller-discount.md).
 PRESETS: dict[str, ControllerConfig] = {
     "paper": ControllerConfig(),
     "small": ControllerConfig(
-        hidden=128, cnn_depth=8, actor_rate=1e-3, critic_rate=1e-3, gradient_steps=50, warmup_episodes=40, discount=0.95
+        hidden=128, cnn_depth=8, actor_rate=1e-3, critic_rate=1e-3, warmup_episodes=40, discount=0.95
     ),
 }
 

@@ -99,6 +99,12 @@ class MetricsCsv:
         with self.path.open("a", newline="") as file:
             csv.DictWriter(file, self.columns, restval="").writerow(clean)
 
+    def recent(self, column: str, rows: int) -> float:
+        """The mean of a column over the last rows."""
+        with self.path.open(newline="") as file:
+            values = [float(row[column]) for row in csv.DictReader(file)]
+        return sum(values[-rows:]) / len(values[-rows:])
+
 
 def number(value: float) -> str:
     """The text of a number: counts in full, other measures to three digits."""

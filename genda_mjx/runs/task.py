@@ -30,6 +30,9 @@ from genda_mjx.runs.stored import Skills, load_skills, read_run
 from genda_mjx.runs.task_files import SeedResult, TaskOptions, check_same, folder_of, record, stored_result
 from genda_mjx.state import TrainState
 
+LOW = 0.5  # success below which the report says what to try
+RECENT = 20  # iterations of training whose success is reported beside the last evaluation's
+
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
@@ -141,6 +144,7 @@ def report(trial: Trial, seeds: range, results: list[SeedResult]) -> dict[str, A
         "success": float(np.mean(success)),
         "success_std": float(np.std(success)),
         "per_seed": success,
+        "train_success": known_mean([result.train_success for result in results]),
         "first_seed": seeds.start,
         "macro_steps": results[0].macro_steps,
         "episodes": trial.config.eval_episodes,
@@ -155,7 +159,22 @@ def report(trial: Trial, seeds: range, results: list[SeedResult]) -> dict[str, A
         f"{options.label}: success {result['success']:.3f} (std {result['success_std']:.3f} over {len(seeds)} "
         f"seeds: {', '.join(f'{s:.2f}' for s in success)}); wrote {trial.folder}"
     )
+    if result["success"] < LOW:
+        trial.progress.say(advice(trial, result["train_success"]))
     return result
+
+
+def known_mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(np.mean(known)) if known else None
+
+
+def advice(trial: Trial, train_success: float | None) -> str:
+    """What to try when few goals are reached: a longer training is what helped where skills were good enough."""
+    steps, updates = 2 * trial.config.macro_steps, 2 * trial.config.gradient_steps
+    reached = "" if train_success is None else f"{train_success:.2f} of the last training goals were reached; "
+    longer = f"--controller.macro_steps {steps} --controller.gradient_steps {updates}"
+    return f"{reached}to train longer, move {trial.folder} away and give {longer}"
 
 
 def train_seeds(trial: Trial, seeds: list[int]) -> None:
@@ -216,7 +235,7 @@ def train_seed(trial: Trial, compiled: Compiled, seed: int, seeds_left: int, sto
             return
         if iteration == first:  # killed between its last checkpoint and its result
             played = play(trial, compiled, state, seed, iteration * macro)
-        finish(trial, seed, folder, played)
+        finish(trial, seed, folder, played, csv.recent("train_success", RECENT))
 
 
 def begin(
@@ -250,7 +269,7 @@ def show(trial: Trial, seed: int, row: dict[str, Any], success: float | None, le
     )
 
 
-def finish(trial: Trial, seed: int, folder: Path, played: downstream.Played) -> None:
+def finish(trial: Trial, seed: int, folder: Path, played: downstream.Played, train_success: float) -> None:
     """Writes the pictures, then the result, which marks the seed as finished."""
     success, task = float(played.success.mean()), trial.task
     title = f"{trial.skills.config.env}, {trial.options.label}, seed {seed}: success {success:.2f}"
@@ -260,5 +279,5 @@ def finish(trial: Trial, seed: int, folder: Path, played: downstream.Played) -> 
         folder / "trajectories.png", title, played.path, played.goal, played.success, task.radius, walls
     )
     steps = trial.plan.iterations * trial.steps_per_iteration
-    result = SeedResult(success, int(played.failed.sum()), steps)
+    result = SeedResult(success, int(played.failed.sum()), steps, train_success)
     write_text(folder / "result.json", json.dumps(result._asdict(), indent=2))

@@ -56,6 +56,7 @@ class SeedResult(NamedTuple):
     success: float
     failed: int  # episodes whose physics went non-finite
     macro_steps: int
+    train_success: float | None = None  # of the last episodes of training; None: of an older version
 
 
 def folder_of(run: Path, step: int, options: TaskOptions) -> Path:
