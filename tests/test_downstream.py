@@ -73,7 +73,7 @@ def test_success_by_hand_made_trajectories():
     config = dataclasses.replace(QUICK, skill_steps=2, num_episodes=64)
     task, agent = OnRails(Rails(), horizon=8, radius=1.0), perfect_skills()
     plan = downstream.schedule(config, task.horizon)
-    choose = lambda seen, key: jnp.ones((len(seen[1]), 2))
+    choose = lambda mark, goal, key: jnp.ones((len(goal), 2))
     skill = lambda a: a
     play = lambda key: downstream.play(task, agent, None, skill, choose, key, config, plan, evaluate=False)
     episodes, path, failed = jax.device_get(jax.jit(play)(jax.random.key(0)))

@@ -97,6 +97,18 @@ class Maze:
         """[c, 2] cells that can be walked to from the start."""
         return np.array(sorted(_reachable(self.free, self.start)))
 
+    def way(self) -> np.ndarray:
+        """[columns, rows, 2] for every cell the next one on a shortest way to the goal; walls and the goal stay."""
+        following = np.stack(np.indices(self.free.shape), axis=-1)
+        seen, frontier = {self.goal}, [self.goal]
+        for cell in frontier:  # grows: the nearest cells come first
+            for i, j in _neighbours(self.free, cell):
+                if (i, j) not in seen:
+                    seen.add((i, j))
+                    frontier.append((i, j))
+                    following[i, j] = cell
+        return following
+
     def corners(self) -> list[tuple[float, float, int, int]]:
         """Vertical wall edges that stick out into free space: x, y (m) and the quadrant (+-1, +-1) that is wall."""
         solid = np.pad(~self.free, 1, constant_values=True)
@@ -180,14 +192,17 @@ def _reachable(free: np.ndarray, start: tuple[int, int]) -> set[tuple[int, int]]
     """Cells connected to the start through sides."""
     seen, frontier = {start}, [start]
     while frontier:
-        i, j = frontier.pop()
-        for di, dj in STEPS:
-            cell = i + di, j + dj
-            inside = 0 <= cell[0] < free.shape[0] and 0 <= cell[1] < free.shape[1]
-            if inside and free[cell] and cell not in seen:
+        for cell in _neighbours(free, frontier.pop()):
+            if cell not in seen:
                 seen.add(cell)
                 frontier.append(cell)
     return seen
+
+
+def _neighbours(free: np.ndarray, cell: tuple[int, int]) -> list[tuple[int, int]]:
+    """Free cells beside a cell."""
+    around = [(cell[0] + di, cell[1] + dj) for di, dj in STEPS]
+    return [(i, j) for i, j in around if 0 <= i < free.shape[0] and 0 <= j < free.shape[1] and free[i, j]]
 
 
 def cover(solid: np.ndarray) -> list[tuple[int, int, int, int]]:

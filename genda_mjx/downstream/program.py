@@ -98,9 +98,9 @@ def schedule(config: ControllerConfig, horizon: int) -> Schedule:
 
 def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent, controller: Controller) -> Program:
     def collect(state: AgentState, skills: AgentState, key: Array, warmup: Array) -> tuple[MacroEpisode, Array]:
-        def choose(seen: Any, key: Array) -> Array:
+        def choose(mark: Mark, goal: Array, key: Array) -> Array:
             uniform = controller.explore(key, config.num_episodes)
-            return jnp.where(warmup, uniform, controller.act(state, seen, key))
+            return jnp.where(warmup, uniform, controller.act(state, (mark.observation, goal), key))
 
         episodes, _, failed = play(task, agent, skills, controller.skill, choose, key, config, plan, evaluate=False)
         return episodes, ~failed
@@ -138,8 +138,8 @@ def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent,
         return TrainState(learned, ring, key, state.iteration + 1), metrics
 
     def evaluate(state: AgentState, skills: AgentState, key: Array) -> Played:
-        def choose(seen: Any, _: Array) -> Array:
-            return controller.act(state, seen, None)
+        def choose(mark: Mark, goal: Array, _: Array) -> Array:
+            return controller.act(state, (mark.observation, goal), None)
 
         with jax.default_matmul_precision("highest"):
             episodes, path, failed = play(
@@ -160,14 +160,14 @@ def play(
     agent: Agent,
     skills: AgentState,
     skill: Callable[[Array], Array],
-    choose: Callable[[Array, Array], Array],
+    choose: Callable[[Mark, Array, Array], Array],
     key: Array,
     config: ControllerConfig,
     plan: Schedule,
     *,
     evaluate: bool,
 ) -> tuple[MacroEpisode, Array, Array]:
-    """Plays N episodes (the evaluation's number of them if `evaluate`) with actions choose(seen, key) -> [N, ...].
+    """Plays N episodes with actions choose(mark, goal, key) -> [N, ...]; the evaluation's number if `evaluate`.
 
     Returns also their path [N, horizon+1, g] by env steps, and which of them failed [N].
     """
@@ -193,7 +193,7 @@ def play(
     def macro_step(carry: tuple[State, Mark], inputs: tuple[Array, Array]):
         number, key = inputs
         mark = carry[1]
-        action = choose((mark.observation, goal), key)
+        action = choose(mark, goal, key)
         z = skill(action)
         steps = number * config.skill_steps + jnp.arange(config.skill_steps)
         after, path = jax.lax.scan(lambda carry, step: env_step(carry, step, z), carry, steps)
