@@ -70,6 +70,13 @@ def test_the_library_s_cholesky_takes_as_long_as_we_say(size):
     assert abs(told / scheduled - 1) < 0.1
 
 
+@pytest.mark.parametrize("size", [22, 79])
+def test_our_cholesky_takes_as_long_as_we_say(size):
+    """`hlo.cholesky_cycles` against the schedule."""
+    scheduled = factorisations.measure("kernel", size, 2048)["scheduled"]
+    assert abs(hlo.cholesky_cycles(size, 2048) / scheduled - 1) < 0.1
+
+
 def test_newton_on_a_tpu_uses_no_library():
     command = [sys.executable, "-m", "benchmarks.parts", "--bodies", "quadruped", "--parts", "substep", "--one"]
     run = subprocess.run([*command, "--targets", "v5e"], capture_output=True, text=True, cwd=ROOT, timeout=3000)
