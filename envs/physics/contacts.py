@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+from jax.experimental.layout import Layout, with_layout_constraint
 from mujoco import mjx
 from mujoco.mjx._src import collision_driver
 
@@ -95,13 +96,15 @@ def nearest_by_sorting(distance: Array, entries: Any, count: int) -> Any:
 def nearest_in_rows(distance: Array, entries: Any, count: int) -> Any:
     """The same with one row per entry: of every array that it gathers, a TPU fills up the rows to 128 numbers.
 
-    Whole numbers pass as float32, which has them exactly up to 2^24; they name geoms or pairs of them.
+    The arrays are joined across, entries last, where nothing is filled up, and turned into rows once. Whole numbers
+    pass as float32, which has them exactly up to 2^24; they name geoms or pairs of them.
     """
     leaves, tree = jax.tree.flatten(entries)
-    rows = [leaf.reshape(len(distance), -1).astype(jnp.float32) for leaf in leaves]
-    ends = np.cumsum([row.shape[1] for row in rows])
+    columns = [leaf.reshape(len(distance), -1).astype(jnp.float32).T for leaf in leaves]
+    ends = np.cumsum([len(column) for column in columns])
+    table = with_layout_constraint(jnp.concatenate(columns), Layout((0, 1)))
     _, index = jax.lax.top_k(-distance, k=count)
-    found = jnp.split(jnp.concatenate(rows, axis=1)[index], ends[:-1], axis=1)
+    found = jnp.split(table.T[index], ends[:-1], axis=1)
     return tree.unflatten(
         [part.reshape(count, *leaf.shape[1:]).astype(leaf.dtype) for part, leaf in zip(found, leaves, strict=True)]
     )
