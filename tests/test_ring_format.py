@@ -13,7 +13,7 @@ from jax.experimental.layout import Format
 from jax.sharding import NamedSharding, PartitionSpec
 from trainer_helpers import build, tiny
 
-from genda_mjx import devices, sharding, tiles
+from genda_mjx import devices, schedule, sharding, tiles
 from genda_mjx.build import Built
 from genda_mjx.runs.checkpoint import Checkpoints, split
 from genda_mjx.runs.report import Progress
@@ -41,9 +41,10 @@ def test_rows_are_whole_unless_they_waste_too_much():
 def test_steps_under_way_are_kept_as_the_program_wants_them():
     """Of 8 cohorts of 256: in the order of the arguments as in the program."""
     place = NamedSharding(devices.make_mesh(1), PartitionSpec(None, None, None, devices.AXIS))
-    for entries, order in ((226, (0, 1, 2, 3, 4)), (38, (0, 1, 2, 4, 3))):
+    for entries, filled, order in ((226, 256, (0, 1, 2, 3, 4)), (38, 40, (0, 1, 2, 4, 3))):
         leaf = jax.ShapeDtypeStruct((8, 25, 8, 256, entries), jnp.float32, sharding=place)
         assert sharding._steps_format(leaf).layout.major_to_minor == order
+        assert schedule.filled_nbytes(leaf, sharding._steps_format(leaf)) == 4 * 8 * 25 * 8 * 256 * filled
         text = jax.jit(tiles.kept).trace(leaf).lower(lowering_platforms=("tpu",)).as_text()
         assert ("LayoutConstraint" in text) and str(list(reversed(order)))[1:-1] in text
 
