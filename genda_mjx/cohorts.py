@@ -10,6 +10,8 @@ An iteration is then T/G steps of all copies, so that the policy acts for T/G st
 cohort does before its first start (dots) is not stored.
 """
 
+from functools import partial
+
 import flax.struct
 import jax
 import jax.numpy as jnp
@@ -17,7 +19,7 @@ from brax.envs.base import State
 from jax import Array
 
 from envs.base import SkillEnv
-from genda_mjx import rollout
+from genda_mjx import rollout, tiles
 from genda_mjx.agents import Agent, AgentState
 from genda_mjx.rollout import Episode, Steps
 
@@ -69,10 +71,15 @@ def advance(
     envs, z = jax.tree.map(put, (cohorts.envs, cohorts.skill), fresh)
     choose = rollout.explore_or_act(env, agent, state, joined(z), warmup)
     envs, steps = rollout.step_envs(
-        env, jax.tree.map(joined, envs), choose, key_act, env.episode_length // count, env.stored
+        env, jax.tree.map(joined, envs), choose, key_act, env.episode_length // count, partial(rollout.stored_rows, env)
     )
     envs = jax.tree.map(parted, envs)
-    past = jax.tree.map(lambda store, new: put(store, jax.vmap(parted)(new)), cohorts.past, steps)
+
+    def record(store: Array, new: Array) -> Array:
+        past = put(store, jax.vmap(parted)(new))
+        return tiles.kept(past) if past.ndim == 5 else past  # [G, T/G, G, M, k], not pictures
+
+    past = jax.tree.map(record, cohorts.past, steps)
 
     def steps_of_ending(leaf: Array) -> Array:
         """[G, T/G, G, M, ...] -> [T, M, ...], oldest first. In one gather a TPU would copy the steps of all cohorts."""

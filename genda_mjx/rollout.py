@@ -1,6 +1,7 @@
 """Episodes of N vmapped copies of an environment, collected with one skill each."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import flax.struct
@@ -11,7 +12,7 @@ from jax import Array
 from jax.experimental.layout import Layout, with_layout_constraint
 
 from envs.base import SkillEnv
-from genda_mjx import devices
+from genda_mjx import devices, tiles
 from genda_mjx.agents import Agent, AgentState
 
 Choose = Callable[[Any, Array], Array]  # observations of N copies, key -> actions [N, A]
@@ -39,12 +40,13 @@ def collect(env: SkillEnv, agent: Agent, state: AgentState, key: Array, n: int, 
     key_reset, key_skill, key_act = jax.random.split(key, 3)
     start, z = start_episodes(env, agent, key_reset, key_skill, n)
     choose = explore_or_act(env, agent, state, z, warmup)
-
-    def keep(state: State) -> Any:
-        return jax.tree.map(in_rows, env.stored(state))
-
-    last, steps = step_envs(env, start, choose, key_act, env.episode_length, keep)
+    last, steps = step_envs(env, start, choose, key_act, env.episode_length, partial(stored_rows, env))
     return join(env, steps, last, z), ~last.info["failed"]
+
+
+def stored_rows(env: SkillEnv, state: State) -> Any:
+    """What is stored of one copy's state, as rows."""
+    return jax.tree.map(in_rows, env.stored(state))
 
 
 def in_rows(leaf: Array) -> Array:
@@ -53,8 +55,7 @@ def in_rows(leaf: Array) -> Array:
     Physics leaves the copies last. Left alone, a TPU stacks a whole rollout in that order and then turns all of it:
     2048 copies of 226 numbers took 1.18 GB instead of 0.42. Narrow rows would be filled up; the ring has them across.
     """
-    lanes = 128
-    if leaf.ndim != 1 or -(-len(leaf) // lanes) * lanes >= 2 * len(leaf):
+    if leaf.ndim != 1 or tiles.filled(len(leaf), tiles.TILE[1]) >= tiles.MOST_WASTE * len(leaf):
         return leaf
 
     def turned(leaf: Array) -> Array:

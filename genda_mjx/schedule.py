@@ -176,7 +176,8 @@ def estimate(
     the CPU's.
     """
     orders, second_ring = sharding.formats(state, platform), second_ring_nbytes(state, platform)
-    ring, under_way = ring_nbytes(state, platform) // num_devices, nbytes(state.cohorts) // num_devices
+    ring = ring_nbytes(state, platform) // num_devices
+    under_way = filled_nbytes(state.cohorts, orders.cohorts) // num_devices
     learner = nbytes(state.agent)
     # Of all seeds, as rollouts stack it.
     episode = max(filled_nbytes(state.ring.episodes, orders.ring.episodes), second_ring) // schedule.capacity

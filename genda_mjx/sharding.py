@@ -10,6 +10,7 @@ from jax.experimental.layout import Format, Layout
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from genda_mjx import tiles
 from genda_mjx.cohorts import Cohorts
 from genda_mjx.config import Config
 from genda_mjx.devices import AXIS
@@ -17,8 +18,6 @@ from genda_mjx.replay import EpisodeRing
 from genda_mjx.state import TrainState
 
 Tree = TypeVar("Tree")
-TILE = 8, 128  # to which a TPU fills up the last two axes of an array
-MOST_WASTE = 2  # bytes of a filled-up array over its own
 
 # With --num_seeds S whole runs are vmapped: every leaf has a leading [S] but these, which are the same in all of them
 # and, left alone, keep the warm-up a branch and the insertion a slice.
@@ -55,36 +54,38 @@ def place(mesh: Mesh, specs: Tree, shapes: Tree) -> Tree:
 
 
 def formats(abstract: TrainState, platform: str) -> TrainState:
-    """Where a state lies and, for a ring on TPUs, in which order: shardings, or `Format`s where the order is ours."""
+    """Where a state lies and, for episodes on TPUs, in which order: shardings, or `Format`s where the order is ours."""
     plain = jax.tree.map(lambda leaf: leaf.sharding, abstract)
     if platform != "tpu":
         return plain
     episodes = jax.tree.map(_episodes_format, abstract.ring.episodes)
-    return plain.replace(ring=plain.ring.replace(episodes=episodes))
+    ordered = plain.replace(ring=plain.ring.replace(episodes=episodes))
+    if abstract.cohorts is None:
+        return ordered
+    past = jax.tree.map(_steps_format, abstract.cohorts.past)
+    return ordered.replace(cohorts=plain.cohorts.replace(past=past))
 
 
 def _episodes_format(leaf: jax.ShapeDtypeStruct) -> Format | NamedSharding:
-    """The order of a ring array [..., slots, M, T, k] in which rollouts write it: slots, time, then M and k.
-
-    A TPU lays an argument out as compactly as it can, which is another order; the ring would be copied to that of the
-    loop and back in every dispatch, and exist twice meanwhile. The last two axes are filled up to tiles of 8 x 128: k
-    comes last, so that a row is read at once, unless that takes as much as a second ring; then M, or the TPU's choice.
-    """
+    """The order of a ring array [..., slots, M, T, k] in which rollouts write it: slots, time, then M and k."""
     columns = leaf.sharding.spec.index(AXIS)
     time, entries = columns + 1, columns + 2
-    here = leaf.sharding.shard_shape(leaf.shape)
-    if len(here) != columns + 3:
+    if leaf.ndim != columns + 3:
         return leaf.sharding
+    return _format(leaf, (*range(columns), time), (columns, entries))
 
-    def waste(last: tuple[int, int]) -> float:
-        return math.prod(
-            math.ceil(here[axis] / least) * least / here[axis] for axis, least in zip(last, TILE, strict=True)
-        )
 
-    for last in ((columns, entries), (entries, columns)):
-        if waste(last) < MOST_WASTE:
-            return Format(Layout((*range(columns), time, *last)), leaf.sharding)
-    return leaf.sharding
+def _steps_format(leaf: jax.ShapeDtypeStruct) -> Format | NamedSharding:
+    """The order of steps [..., M, k] of episodes under way: M and k last."""
+    columns = leaf.sharding.spec.index(AXIS)
+    if leaf.ndim != columns + 2:
+        return leaf.sharding
+    return _format(leaf, tuple(range(columns)), (columns, columns + 1))
+
+
+def _format(leaf: jax.ShapeDtypeStruct, before: tuple[int, ...], last: tuple[int, int]) -> Format | NamedSharding:
+    chosen = tiles.order(leaf.sharding.shard_shape(leaf.shape), before, last)
+    return leaf.sharding if chosen is None else Format(Layout(chosen), leaf.sharding)
 
 
 def copied_in_rows(leaf: jax.ShapeDtypeStruct) -> int:
@@ -103,8 +104,8 @@ def filled_up(leaf: jax.ShapeDtypeStruct, order: tuple[int, ...]) -> int:
     """Bytes of an array, over all devices, whose last two axes in `order` are filled up to tiles on each device."""
     here = list(leaf.sharding.shard_shape(leaf.shape))
     shards = leaf.size // math.prod(here)
-    for axis, least in zip(order[-2:], TILE, strict=True):
-        here[axis] = math.ceil(here[axis] / least) * least
+    for axis, least in zip(order[-2:], tiles.TILE, strict=True):
+        here[axis] = tiles.filled(here[axis], least)
     return shards * math.prod(here) * leaf.dtype.itemsize
 
 

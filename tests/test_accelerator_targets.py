@@ -132,6 +132,16 @@ def test_the_library_s_factorisations_are_counted():
     assert call("Sharding", "f32[2048,79,79]{2,1,0:T(8,128)}").cycles == 0
 
 
+def test_our_cholesky_is_counted():
+    """Three panels of 8 columns have three pairs and one triple."""
+    scope = 'metadata={op_name="jit(run)/physics/solver/cholesky/pallas_call"}'
+    kernel = hlo.Instruction("c", "f32[22,2048]{1,0:T(8,128)}", "custom-call", ("a",), f"(%a), {scope}")
+    assert kernel.cycles == 16 * (50 + 3 * 270 + 3 * 147 + 42)
+    assert hlo.Executed(kernel, 1, (), "main").part == "solver"
+    other = hlo.Instruction("c", "f32[22,2048]{1,0:T(8,128)}", "custom-call", ("a",), '(%a), custom_call_target="X"')
+    assert other.cycles == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "asked", "rate"), [("f32", "HIGHEST", 19.5e12), ("f32", "HIGH", 156e12), ("bf16", "DEFAULT", 312e12)]
 )

@@ -10,7 +10,7 @@ from mujoco.mjx._src import collision_driver
 from envs.physics import contacts
 from envs.physics.tree import attached, kinematics
 
-WAYS = [contacts.nearest_by_sorting, contacts.nearest_by_ranks]
+WAYS = [contacts.nearest_by_sorting, contacts.nearest_by_ranks, contacts.nearest_in_rows]
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import mujoco
 import numpy as np
+from jax.experimental.layout import Layout, with_layout_constraint
 from mujoco import mjx
 from mujoco.mjx._src import collision_driver
 
@@ -75,18 +76,38 @@ def _contacts(mjx_model: mjx.Model, data: mjx.Data):
 def nearest(distance: Array, entries: Any, count: int) -> Any:
     """The `count` entries (leaves [n, ...]) with the smallest distances [n], nearest first, the earlier one of equals.
 
-    A CPU sorts and gathers, and so does everything else with a long list. On accelerators both are slow and want the
-    copies first; comparing every two entries is cheaper there as long as the list is short (docs/performance.md).
+    A CPU sorts and gathers. On accelerators both are slow and want the copies first; comparing every two entries is
+    cheaper there as long as the list is short. Of a long one a TPU gathers whole rows (docs/performance.md).
     """
-    if len(distance) > SHORT:
-        return nearest_by_sorting(distance, entries, count)
-    ways = {"cpu": partial(nearest_by_sorting, count=count), "default": partial(nearest_by_ranks, count=count)}
-    return jax.lax.platform_dependent(distance, entries, **ways)
+    if len(distance) <= SHORT:
+        ways = {"cpu": nearest_by_sorting, "default": nearest_by_ranks}
+    else:
+        ways = {"tpu": nearest_in_rows, "default": nearest_by_sorting}
+    return jax.lax.platform_dependent(
+        distance, entries, **{platform: partial(way, count=count) for platform, way in ways.items()}
+    )
 
 
 def nearest_by_sorting(distance: Array, entries: Any, count: int) -> Any:
     _, index = jax.lax.top_k(-distance, k=count)
     return jax.tree.map(lambda x: x[index], entries)
+
+
+def nearest_in_rows(distance: Array, entries: Any, count: int) -> Any:
+    """The same with one row per entry: of every array that it gathers, a TPU fills up the rows to 128 numbers.
+
+    The arrays are joined across, entries last, where nothing is filled up, and turned into rows once. Whole numbers
+    pass as float32, which has them exactly up to 2^24; they name geoms or pairs of them.
+    """
+    leaves, tree = jax.tree.flatten(entries)
+    columns = [leaf.reshape(len(distance), -1).astype(jnp.float32).T for leaf in leaves]
+    ends = np.cumsum([len(column) for column in columns])
+    table = with_layout_constraint(jnp.concatenate(columns), Layout((0, 1)))
+    _, index = jax.lax.top_k(-distance, k=count)
+    found = jnp.split(table.T[index], ends[:-1], axis=1)
+    return tree.unflatten(
+        [part.reshape(count, *leaf.shape[1:]).astype(leaf.dtype) for part, leaf in zip(found, leaves, strict=True)]
+    )
 
 
 def nearest_by_ranks(distance: Array, entries: Any, count: int) -> Any:

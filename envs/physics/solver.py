@@ -27,9 +27,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from envs.physics import cholesky
+from envs.physics import cholesky, cholesky_kernel
 
 Array = jax.Array
+SolveLast = Callable[[Array, Array], Array]  # matrices [nv, nv, N], vectors [nv, N] -> [nv, N]
 FEW = 8  # copies in one AVX register; with fewer a CPU keeps the library's Cholesky
 MANY_DOFS = 32  # above, a CPU keeps it too: ours has not been measured there, and takes long to compile
 
@@ -95,8 +96,8 @@ def solve_spd_copies(matrix: Array, vector: Array) -> Array:
     def copies_first(matrix: Array, vector: Array) -> Array:
         return jax.vmap(solve_spd)(matrix, vector.T).T
 
-    def copies_last(matrix: Array, vector: Array) -> Array:
-        return cholesky.solve(jnp.moveaxis(matrix, 0, -1), vector)
+    def copies_last(matrix: Array, vector: Array, solve_spd: SolveLast) -> Array:
+        return solve_spd(jnp.moveaxis(matrix, 0, -1), vector)
 
     return _by_platform(vector.shape, copies_first, copies_last)(matrix, vector)
 
@@ -104,14 +105,16 @@ def solve_spd_copies(matrix: Array, vector: Array) -> Array:
 def _by_platform(shape: tuple[int, int], copies_first: Callable, copies_last: Callable) -> Callable:
     """The form that suits a platform, which is known when it is lowered, and vectors of this shape [nv, N].
 
-    A CPU keeps the library for a point's two dofs, where there is nothing to gain.
+    The form with the copies last is told how to solve for them. A CPU keeps the library for a point's two dofs, where
+    there is nothing to gain.
     """
     size, copies = shape
     ways = {"default": copies_first}
     if copies >= cholesky.LANES:
-        ways["tpu"] = copies_last
+        one_kernel = cholesky_kernel.fits(size, copies)
+        ways["tpu"] = partial(copies_last, solve_spd=cholesky_kernel.solve if one_kernel else cholesky.solve)
     if copies >= FEW and cholesky.BLOCK <= size <= MANY_DOFS:
-        ways["cpu"] = copies_last
+        ways["cpu"] = partial(copies_last, solve_spd=cholesky.solve)
     return partial(lax.platform_dependent, **ways) if len(ways) > 1 else copies_first
 
 
@@ -148,6 +151,7 @@ def newton_copies_last(
     friction: DryFriction | None,
     iterations: int,
     ls_iterations: int,
+    solve_spd: SolveLast = cholesky.solve,
 ) -> Solution:
     """`solve_copies` with the products of matrices copies first, for their libraries, and everything else copies last.
 
@@ -172,7 +176,7 @@ def newton_copies_last(
         limit_d, push, row_d = pushing(a, x)
         rows_part = (jacobian * row_d.T[:, None]) @ jnp.swapaxes(jacobian, 1, 2)
         diagonal = jnp.eye(len(a))[..., None] * limit_d
-        search = cholesky.solve(matrix + diagonal + jnp.moveaxis(rows_part, 0, -1), push - residual)
+        search = solve_spd(matrix + diagonal + jnp.moveaxis(rows_part, 0, -1), push - residual)
         x_rate, residual_rate = times_rows(search), jnp.sum(matrix * search[:, None], axis=0)
         alpha = _line_search(
             jnp.sum(search * residual, axis=0),

@@ -33,8 +33,11 @@ def compile_only(config: Config, env: SkillEnv | None = None) -> dict[str, Any] 
         built = build(config, env, mesh)
     started = time.process_time()
     with progress.waiting(f"compiling {config.algo} on {config.env} for {target}"):
-        compiled = lower(built).compile()
-    found = measure(built, target, compiled) | {"compile_cpu_seconds": time.process_time() - started}
+        lowered = lower(built)
+        traced = time.process_time()
+        compiled = lowered.compile()
+    seconds = {"trace_cpu_seconds": traced - started, "compile_cpu_seconds": time.process_time() - started}
+    found = measure(built, target, compiled) | seconds
     progress.say(report(built, target, found))
     return found
 
@@ -55,6 +58,7 @@ def measure(built: Built, target: Target, compiled: Any) -> dict[str, Any]:
     return {
         "estimated_state": guess.state,
         "estimated_memory": guess.total,
+        "temp_over_needed": memory.temp_size_in_bytes / guess.scratch,
         "arguments": memory.argument_size_in_bytes,
         "temp": memory.temp_size_in_bytes,
         "code": memory.generated_code_size_in_bytes,
@@ -88,8 +92,10 @@ def report(built: Built, target: Target, found: dict[str, Any]) -> str:
         [
             f"{target}: {verdict}: {needed / GB:.2f} of {chip.memory / GB:.0f} GB per chip, by the compiler's count "
             f"({found['arguments'] / GB:.2f} arguments, {found['temp'] / GB:.2f} temp, {found['code'] / GB:.3f} code)",
-            f"before compiling, {found['estimated_memory'] / GB:.2f} GB would have been the estimate",
-            f"compiled in {found['compile_cpu_seconds']:.0f} CPU-seconds",
+            f"before compiling, {found['estimated_memory'] / GB:.2f} GB would have been the estimate of arguments and "
+            f"temp; temp is {found['temp_over_needed']:.2f} times what the algorithm needs by that",
+            f"compiled in {found['compile_cpu_seconds']:.0f} CPU-seconds, {found['trace_cpu_seconds']:.0f} of them to "
+            "trace it",
             f"estimate: {found['iteration_seconds']:.3g} s per iteration of {plan.steps_per_iteration:,} steps and "
             f"{plan.updates_per_iteration:,} updates: {split}",
             f"estimate: {found['steps_per_second']:,.0f} steps/s, {duration(found['hours'] * 3600)} for "
