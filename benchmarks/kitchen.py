@@ -4,6 +4,7 @@ python -m benchmarks.kitchen steps      velocity errors after one physics step a
 python -m benchmarks.kitchen episodes   objects moved or not in random episodes: ours, C reduced, C stock
 python -m benchmarks.kitchen edits      the same in C for each edit of the stock model alone, and for rounding alone
 python -m benchmarks.kitchen scripts    the six tasks by scripts of actions: ours, C reduced, C stock
+python -m benchmarks.kitchen random     tasks that random actions do, over groups of 48 episodes as in an evaluation
 python -m benchmarks.kitchen speed      physics steps per CPU-second, and CPU-seconds to trace and compile
 """
 
@@ -27,6 +28,7 @@ from envs.physics import PhysicsState
 SCRIPTS = pathlib.Path(__file__).parent / "kitchen_scripts.json"
 MOVED = 0.05  # rad or m, by which an object counts as moved
 COPIES = 64
+EVALUATED = 48  # episodes of an evaluation
 
 
 @dataclasses.dataclass
@@ -163,6 +165,17 @@ def scripts(_) -> None:
         print(f"{task}: " + ", ".join(f"{label} {'done' if yes else 'not done'}" for label, yes in done.items()))
 
 
+def random(options) -> None:
+    """How many of the six tasks random actions do in 48 episodes, in ours: one group is one evaluation's figure."""
+    ours, groups = Ours(), max(options.episodes // EVALUATED, 1)
+    for held in options.held:
+        _, done = ours.episodes(random_actions(groups * EVALUATED, held, options.seed))
+        counts = sum(flags.reshape(groups, EVALUATED).any(1).astype(int) for flags in done.values())
+        each = ", ".join(f"{name} {flags.mean():.4f}" for name, flags in done.items())
+        print(f"{groups} x {EVALUATED} episodes, each action held for {held} steps: {counts.mean():.2f} tasks")
+        print(f"  in each group {', '.join(map(str, counts))}; share of episodes that do it: {each}", flush=True)
+
+
 def speed(options) -> None:
     env, count = envs.make("kitchen", normalize=False, bank_size=1), options.copies
     actions = jnp.asarray(random_actions(count, 1).swapaxes(0, 1), jnp.float32)
@@ -198,7 +211,7 @@ def speed(options) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = {"steps": steps, "episodes": episodes, "edits": edits, "scripts": scripts, "speed": speed}
+    parts = {"steps": steps, "episodes": episodes, "edits": edits, "scripts": scripts, "random": random, "speed": speed}
     parser.add_argument("parts", nargs="+", choices=parts)
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--held", type=int, nargs="+", default=[1, 5], help="agent steps that random actions last")

@@ -72,10 +72,11 @@ class Kitchen(Body):
     movable = False
     camera = kitchen_picture.CAMERA
     lamp_covers = kitchen_picture.COVERS
-    # Objects hardly move under random actions; their scale is that of the tasks (rad, m).
-    fixed_std = dict.fromkeys(range(12, 16), 0.4) | dict(
-        zip(range(16, 28), (0.25, 0.2, 0.4, 0.4, 0.4, 0.2, 0.2, 0.1, 0.3, 0.3, 0.3, 0.3), strict=True)
-    )
+    # Scales (rad, m) that random actions do not tell: objects hardly move then, so theirs are a fifth of the tasks',
+    # and the arm's joints move so easily that phi would follow little else, so that theirs are wide.
+    fixed_std = dict.fromkeys(range(3, 10), 2.0) | dict.fromkeys((10, 11), 0.04)
+    fixed_std |= dict.fromkeys((12, 13, 14, 15, 18, 19, 20), 0.08) | {16: 0.05, 17: 0.04, 21: 0.04, 22: 0.04}
+    fixed_std |= {23: 0.5} | dict.fromkeys(range(24, 28), 1.0)  # a kettle that falls or tips over does no task
 
     def __init__(self, **options):
         if np.any(options.get("offset", 0)) or options.get("maze") is not None:

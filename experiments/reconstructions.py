@@ -28,7 +28,7 @@ from genda_mjx.runs import start
 from genda_mjx.runs.report import Progress
 from genda_mjx.runs.stored import Skills, load_skills, read_run
 
-TIMES = (1, 60, 120, 200)  # of the episodes' states, in steps
+TIMES = np.array([0.005, 0.3, 0.6, 1.0])  # of the states shown, in episode lengths
 ROWS = ("seen", "phi and l", "phi alone", "l alone")
 
 
@@ -51,7 +51,7 @@ def shown_states(env: Pixels, skills: Skills, count: int) -> jax.Array:
         choose = lambda obs, _: agent.act(state, obs, z, None)  # noqa: E731
         last, steps = rollout.step_envs(env, first, choose, key_act, env.episode_length, env.stored)
         frames = rollout.whole_episodes(steps.kept, jax.vmap(env.stored)(last))
-        times = np.minimum(TIMES, env.episode_length)
+        times = np.maximum(np.round(TIMES * env.episode_length), 1).astype(int)
         return replay.stack(frames, env.history)[:, times]
 
     found = jax.jit(play)()

@@ -75,17 +75,17 @@ SMALL_ENV: dict[str, dict[str, Any]] = {
         "checkpoint_every": 409_600,
     },
     **dict.fromkeys(("quadruped", "humanoid", "dog"), WALKING),
-    # Episodes are short and physics is dear: 2,000 physics steps each.
+    # Episodes are short and physics is dear: 2,000 physics steps each. Updates are cheap beside them.
     "kitchen": {
         "hidden": 128,
         "num_envs": 32,
         "cohorts": 2,
-        "utd": 0.1,
+        "utd": 0.5,
         "learning_rate": 5e-4,
-        "total_steps": 48_000,
+        "total_steps": 32_000,
         "buffer_size": 64_000,
         "warmup_episodes": 64,
-        "eval_every": 16_000,
+        "eval_every": 8_000,
         "checkpoint_every": 16_000,
     },
 }

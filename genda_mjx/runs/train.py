@@ -230,8 +230,8 @@ def say_end(session: Session, iteration: int, found: list[Summary], random: list
     folders = seed_folders(config, Path(config.out))
     for folder, reached, beside in zip(folders, found, random, strict=True):
         chance = beside[env.headline]
-        times = f"{reached[env.headline] / max(chance, 1):.1f} times a random policy's {number(chance)}"
-        say(f"finished at step {step:,}: {headline_text(env, reached)}; {times}")
+        times = f"{reached[env.headline] / chance:.1f} times a random policy's {number(chance)}" if chance else ""
+        say(f"finished at step {step:,}: {headline_text(env, reached)}; {times or 'a random policy reaches 0'}")
         say(f"pictures in {folder}/plots ({pictures}), numbers in {folder}/metrics.csv")
     say(f"next: python eval.py --ckpt {folders[0]}{offset_hint(found[0])}")
 
