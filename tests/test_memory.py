@@ -64,6 +64,8 @@ def test_a_tpu_fills_up_the_ring_or_keeps_it_twice_and_a_gpu_learns_in_less():
     state = state.replace(ring=state.ring.replace(episodes=narrow))
     assert schedule.second_ring_nbytes(state, "tpu") == 4 * 62 * 201 * 8 * 128  # and not 62 * 8 * 208 * 128
     assert schedule.second_ring_nbytes(state, "cpu") == 0
+    state = state.replace(ring=state.ring.replace(episodes=(leaf, narrow)))  # the order of one is ours
+    assert schedule.second_ring_nbytes(state, "tpu") == 0
     parts = built.config, built.schedule, built.agent, built.program.abstract, 1
     cpu, gpu = (schedule.estimate(*parts, platform) for platform in ("cpu", "gpu"))
     assert gpu.state == cpu.state and gpu.scratch < cpu.scratch
