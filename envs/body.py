@@ -45,6 +45,7 @@ class Body(SkillEnv):
     normalizer_episodes = 512  # random episodes that its observation statistics come from
     fixed_std: ClassVar[dict[int, float]] = {}  # entries of the observation whose std is chosen, not measured
     stands = False  # has a torso at its root whose z axis points up when it stands
+    upright_cosine = 0.0  # of that axis with the vertical, above which the body counts as upright
     wall_condim = 3  # of contacts with maze walls: 3 with friction, 1 without
     wall_tolerance = 0.005  # m, by which parts of the body may stick into maze walls (`envs.tasks.collision`)
 
@@ -216,7 +217,7 @@ class Body(SkillEnv):
     def measure(self, traces: dict[str, np.ndarray]) -> dict[str, float]:
         found = super().measure(traces)
         if self.stands:
-            found["upright_share"] = measures.upright_share(traces["qpos"][:, -1, 3:7])
+            found["upright_share"] = measures.upright_share(traces["qpos"][:, -1, 3:7], self.upright_cosine)
         return found
 
     # Inside: copies first outside `copies_last`, last inside.

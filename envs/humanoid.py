@@ -14,6 +14,7 @@ class Humanoid(Body):
     name = "humanoid"
     control_timestep = 0.025
     stands = True
+    upright_cosine = 0.7  # a trunk lies with its axis level, often a little above it
     camera = "back"  # (code)
 
     @classmethod

@@ -46,7 +46,7 @@ def consistency(origin: np.ndarray, shifted: np.ndarray) -> float:
     return mean_cosine(displacement(origin), displacement(shifted))
 
 
-def upright_share(quaternions: np.ndarray) -> float:
-    """Share of the root orientations [E, 4] (w, x, y, z) whose z axis points above the horizon."""
+def upright_share(quaternions: np.ndarray, least: float = 0.0) -> float:
+    """Share of the root orientations [E, 4] (w, x, y, z) whose z axis has a larger cosine with the vertical."""
     w, x, y, z = np.asarray(quaternions, np.float64).T
-    return float(np.mean(w * w + z * z > x * x + y * y))
+    return float(np.mean(w * w + z * z - x * x - y * y > least))

@@ -65,6 +65,7 @@ def test_upright_is_the_torso_above_the_horizon():
     tilted = np.stack([np.cos(angle / 2), np.sin(angle / 2), 0 * angle, 0 * angle], -1)
     turned = np.stack([np.cos(angle / 2), 0 * angle, 0 * angle, np.sin(angle / 2)], -1)
     assert measures.upright_share(tilted) == 0.5 and measures.upright_share(turned) == 1
+    assert measures.upright_share(tilted, 0.9) == 0.25
 
 
 @pytest.mark.parametrize("kind", ["directions", "list"])
