@@ -67,7 +67,7 @@ def reduced_spec() -> mujoco.MjSpec:
     _add_robot(spec)
     _add_furniture(spec)
     _add_kettle(spec)
-    suite.tune(spec, iterations=8, ls_iterations=6)
+    suite.tune(spec, iterations=5, ls_iterations=4)
     suite.nearest_contacts(spec, points=24, capsule_box=12, capsule_capsule=8, sphere_box=8)
     return spec
 
