@@ -8,6 +8,7 @@ from envs.kitchen_model import KETTLE_BIT, ROBOT_BIT, SELF_BIT
 _GEOM = mujoco.mjtGeom
 FURNITURE = ("counters", "ovenroot", "hoodroot", "wallroot", "wall2", "slide", "hingecab", "microroot")
 HAND_HEIGHT = 0.11  # m along link 7, from which on its capsules are the hand's
+DISC_HEIGHT = 0.02  # m along a knob's axis, below which its disc is
 # Edits of shapes, each with the geoms that it replaces or drops; then those of other things.
 SHAPES = (
     *("base", "links 1 to 4", "links 5 to 7", "hand", "fingers"),
@@ -24,13 +25,14 @@ def between(edits: set[str]) -> mujoco.MjModel:
     for geom in list(spec.geoms):
         if geom.contype or geom.conaffinity:
             body = geom.parent.name
-            part = _part(body, geom.type, geom.meshname == "hand_col")
+            part = _part(body, geom.type, geom.meshname == "hand_col", geom.pos[2])
             geom.contype, geom.conaffinity = _bits(part, body, few)
             if part in edits:
                 spec.delete(geom)
     for row in range(reduced.ngeom):
         body, kind = reduced.body(reduced.geom_bodyid[row]).name, reduced.geom_type[row]
-        part = _part(body, kind, reduced.geom_pos[row, 2] > HAND_HEIGHT)
+        height = reduced.geom_pos[row, 2]
+        part = _part(body, kind, height > HAND_HEIGHT, height)
         if part in edits:
             _copy(spec, reduced, row, few)
     if "couplings" in edits:
@@ -38,7 +40,7 @@ def between(edits: set[str]) -> mujoco.MjModel:
     return spec.compile()
 
 
-def _part(body: str, kind: int, is_hand: bool) -> str:
+def _part(body: str, kind: int, is_hand: bool, height: float) -> str:
     """The edit that a colliding geom of either model belongs to; "" for one that is the same in both."""
     if body.endswith("finger"):
         return "fingers"
@@ -50,7 +52,7 @@ def _part(body: str, kind: int, is_hand: bool) -> str:
     if body in FURNITURE:
         return "solids" if kind == _GEOM.mjGEOM_BOX else "out of reach"
     if body.startswith("knob"):
-        return "" if kind == _GEOM.mjGEOM_BOX else "knob discs"
+        return "knob discs" if height < DISC_HEIGHT else ""
     if body == "kettleroot":
         return "kettle"
     if body in ("slidelink", "hingeleftdoor", "hingerightdoor", "microdoorroot"):

@@ -29,6 +29,7 @@ SCRIPTS = pathlib.Path(__file__).parent / "kitchen_scripts.json"
 MOVED = 0.05  # rad or m, by which an object counts as moved
 COPIES = 64
 EVALUATED = 48  # episodes of an evaluation
+TURNS, C_EPISODES = 5, 6  # of `speed`, and episodes in C in each
 
 
 @dataclasses.dataclass
@@ -185,28 +186,33 @@ def speed(options) -> None:
     traced = time.process_time()
     step = lowered.compile()
     compiled = time.process_time()
-    rates = {"ours": [], "C stock": [], "C reduced": []}
     c = {"C stock": KitchenInC.stock(), "C reduced": KitchenInC.reduced()}
-    for turn in range(5):
+    seconds = {name: np.zeros(TURNS) for name in ("ours", *c)}
+    for turn, share in enumerate(np.split(actions, TURNS)):  # whole episodes: in turns for ours, a few a turn in C
         start = time.process_time()
-        for action in actions[4 * turn : 4 * turn + 4]:
+        for action in share:
             state = step(state, action)
         jax.block_until_ready(state)
-        rates["ours"].append(4 * count * PHYSICS_STEPS / (time.process_time() - start))
+        seconds["ours"][turn] = time.process_time() - start
         for name, one in c.items():
             start = time.process_time()
-            for action in np.asarray(actions[:20, turn]):
-                next(one.physics_steps(action))  # sets the target, which then stays: no Python inside the agent step
-                mujoco.mj_step(one.model, one.data, PHYSICS_STEPS)
-            rates[name].append(20 * PHYSICS_STEPS / (time.process_time() - start))
+            for episode in range(C_EPISODES):
+                one.reset()
+                for action in np.asarray(actions[:, turn * C_EPISODES + episode]):
+                    next(
+                        one.physics_steps(action)
+                    )  # sets the target, which then stays: no Python between physics steps
+                    mujoco.mj_step(one.model, one.data, PHYSICS_STEPS)
+            seconds[name][turn] = time.process_time() - start
+    steps = dict.fromkeys(c, C_EPISODES * len(actions) * PHYSICS_STEPS) | {"ours": len(share) * count * PHYSICS_STEPS}
     print(f"{count} copies; CPU-seconds to trace {traced - began:.1f}, to compile {compiled - traced:.1f}")
-    for name, values in rates.items():
-        print(
-            f"{name}: {np.median(values):,.0f} physics steps per CPU-second, {np.ptp(values):,.0f} apart in five turns"
-        )
+    rates = {name: TURNS * steps[name] / spent.sum() for name, spent in seconds.items()}
+    for name, spent in seconds.items():
+        slowest, fastest = steps[name] / spent.max(), steps[name] / spent.min()
+        spread = f"{slowest:,.0f} to {fastest:,.0f} in {TURNS} turns"
+        print(f"{name}: {rates[name]:,.0f} physics steps per CPU-second, {spread}")
     for name in c:
-        ratio = np.median(np.array(rates["ours"]) / np.array(rates[name]))
-        print(f"ours over {name}, one thread: {ratio:.2f}")
+        print(f"ours over {name}, one thread: {rates['ours'] / rates[name]:.2f}")
 
 
 def main() -> None:

@@ -82,7 +82,8 @@ class Body(SkillEnv):
             raise ValueError(f"offset must be two numbers (x, y) in metres, got {offset!r}")
         if fixed_start is not None and not 0 <= fixed_start < bank_size:
             raise ValueError(f"fixed_start must be a bank index in [0, {bank_size}), got {fixed_start}")
-        self.maze, self.withheld, spec = maze, ORIENTATION_SIZE if orientation else 0, self.edited_spec()
+        self.maze, self.orientation, spec = maze, orientation, self.edited_spec()
+        self.withheld += ORIENTATION_SIZE * orientation
         if maze is not None:
             collision.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
         self.model = spec.compile()
@@ -96,7 +97,7 @@ class Body(SkillEnv):
         size = jax.eval_shape(lambda: self._observe_raw(self._start(jnp.zeros((), int), jnp.zeros(2)))).shape[0]
         self.obs_mean, self.obs_std = np.zeros(size), np.ones(size)
         if normalize:  # the axes of the torso are of unit length as they are
-            known = size - self.withheld
+            known = size - ORIENTATION_SIZE * orientation
             self.obs_mean[:known], self.obs_std[:known] = normalizer.load(self.name, known)
 
     # What a body file provides.
@@ -126,7 +127,7 @@ class Body(SkillEnv):
 
     def seen(self, quantities: Quantities) -> list[Array]:
         """The observation and, if asked for, the torso's x and y axes in the world."""
-        orientation = [torso_axes(quantities.qpos[3:7])] if self.withheld else []
+        orientation = [torso_axes(quantities.qpos[3:7])] if self.orientation else []
         return [*self.observe(quantities), *orientation]
 
     def sense(self, sensors: SensorQuantities) -> list[Array]:

@@ -67,7 +67,7 @@ def reduced_spec() -> mujoco.MjSpec:
     _add_robot(spec)
     _add_furniture(spec)
     _add_kettle(spec)
-    suite.tune(spec, iterations=8, ls_iterations=6)
+    suite.tune(spec, iterations=5, ls_iterations=4)
     suite.nearest_contacts(spec, points=24, capsule_box=12, capsule_capsule=8, sphere_box=8)
     return spec
 
@@ -178,6 +178,7 @@ def _add_furniture(spec: mujoco.MjSpec) -> None:
     box("microroot", [0.26, -0.197, 0.187], [0.085, 0.024, 0.187], SOFT)
     for number in (1, 2, 3, 4):
         box(f"knob {number}", [0, 0, 0.038], [0.014, 0.048, 0.018], bits=door)
+        box(f"knob {number}", [0, 0, 0.013], [0.0443, 0.0443, 0.008], bits=door)  # a disc of 5 cm: a square as large
     box("slidelink", [0, -0.02, 0], [0.225, 0.03, 0.195], bits=door)
     box("hingeleftdoor", [0.184, -0.015, 0], [0.193, 0.03, 0.2], SOFT, door)
     box("hingerightdoor", [-0.185, -0.015, 0], [0.193, 0.03, 0.2], SOFT, door)
@@ -185,10 +186,11 @@ def _add_furniture(spec: mujoco.MjSpec) -> None:
     slope = np.array([-0.3894, 0.9211, 0])  # the light switch's
     switch = np.array([0.0263, -0.065, 0])
     _capsule(spec, spec.body("lightswitchroot"), door, HARD, (switch - 0.03 * slope, switch + 0.03 * slope), 0.021)
+    # Where the stock model has cylinders, half of the round ends stands out for the rims that they have not.
     handles = (
-        ("slidelink", HARD, -0.183, -0.123, 0.137, 0.022, 0.114, 0.019),
-        ("hingeleftdoor", SOFT, 0.302, -0.128, 0.138, 0.022, 0.114, 0.019),
-        ("hingerightdoor", SOFT, -0.302, -0.128, 0.138, 0.022, 0.114, 0.019),
+        ("slidelink", HARD, -0.183, -0.123, 0.149, 0.022, 0.114, 0.019),
+        ("hingeleftdoor", SOFT, 0.302, -0.128, 0.149, 0.022, 0.114, 0.019),
+        ("hingerightdoor", SOFT, -0.302, -0.128, 0.149, 0.022, 0.114, 0.019),
         ("microdoorroot", SOFT, 0.475, -0.108, 0.13, 0.02, 0.13, 0.02),
     )
     for name, group, x, y, half, radius, stub, stub_radius in handles:

@@ -12,6 +12,8 @@ from scipy.spatial.transform import Rotation
 from benchmarks import kitchen as bench
 from benchmarks._kitchen_c import KitchenInC
 from envs import kitchen, kitchen_model
+from genda_mjx.agents import representation
+from genda_mjx.agents.base import Spec
 from genda_mjx.config import UserError
 from genda_mjx.presets import preset
 from genda_mjx.runs.evaluate import evaluate
@@ -22,7 +24,7 @@ COPIES = 4
 def test_bodies_joints_and_inertias_are_the_stock_ones():
     model, stock = raw_env("kitchen").model, kitchen_model.stock_spec().compile()
     assert (model.nq, model.nv, model.nu) == (25, 24, 9) and model.neq == 1
-    assert sum(grid.pairs for grid in raw_env("kitchen").physics_model.nearest.grids) == 1157
+    assert sum(grid.pairs for grid in raw_env("kitchen").physics_model.nearest.grids) == 1257
     for row in range(1, model.nbody):
         body = model.body(row)
         if body.name:
@@ -53,8 +55,19 @@ def test_agent_steps_are_those_of_c():
             np.testing.assert_allclose(paths[number + 1].physics.qpos[copy], c.data.qpos, atol=2e-4)
             np.testing.assert_allclose(paths[number + 1].sensors[copy, :3], c.hand, atol=2e-4)
     np.testing.assert_allclose(state.info["position"], paths[-1].sensors[:, :3])
-    np.testing.assert_allclose(state.obs[:, 3:], paths[-1].physics.qpos, atol=1e-6)
+    arm, others = np.split(np.asarray(paths[-1].physics.qpos), [7], axis=1)
+    np.testing.assert_allclose(state.obs[:, 3:], np.concatenate([others, arm], axis=1), atol=1e-6)
     assert not state.info["failed"].any() and (env.action_size, env.episode_length, env.dt) == (7, 50, 0.08)
+
+
+def test_phi_sees_hand_and_objects_and_not_the_joints_of_the_arm():
+    phi = representation.network(preset("kitchen", "small"), Spec.of(raw_env("kitchen")))
+    obs = jax.random.normal(jax.random.key(0), (2, 28))
+    seen = phi.init_with_output(jax.random.key(1), obs)[0]
+    other_arm = phi.init_with_output(jax.random.key(1), obs.at[:, 21:].add(1))[0]
+    other_kettle = phi.init_with_output(jax.random.key(1), obs.at[:, 14].add(1))[0]
+    np.testing.assert_array_equal(seen, other_arm)
+    assert (seen != other_kettle).all()
 
 
 def test_euler_angles_are_turns_about_z_y_and_z():
