@@ -199,16 +199,14 @@ def speed(options) -> None:
             for episode in range(C_EPISODES):
                 one.reset()
                 for action in np.asarray(actions[:, turn * C_EPISODES + episode]):
-                    next(
-                        one.physics_steps(action)
-                    )  # sets the target, which then stays: no Python between physics steps
+                    next(one.physics_steps(action))  # sets the target, which then stays: no Python inside
                     mujoco.mj_step(one.model, one.data, PHYSICS_STEPS)
             seconds[name][turn] = time.process_time() - start
-    steps = dict.fromkeys(c, C_EPISODES * len(actions) * PHYSICS_STEPS) | {"ours": len(share) * count * PHYSICS_STEPS}
+    made = dict.fromkeys(c, C_EPISODES * len(actions) * PHYSICS_STEPS) | {"ours": len(share) * count * PHYSICS_STEPS}
     print(f"{count} copies; CPU-seconds to trace {traced - began:.1f}, to compile {compiled - traced:.1f}")
-    rates = {name: TURNS * steps[name] / spent.sum() for name, spent in seconds.items()}
+    rates = {name: TURNS * made[name] / spent.sum() for name, spent in seconds.items()}
     for name, spent in seconds.items():
-        slowest, fastest = steps[name] / spent.max(), steps[name] / spent.min()
+        slowest, fastest = made[name] / spent.max(), made[name] / spent.min()
         spread = f"{slowest:,.0f} to {fastest:,.0f} in {TURNS} turns"
         print(f"{name}: {rates[name]:,.0f} physics steps per CPU-second, {spread}")
     for name in c:

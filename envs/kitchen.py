@@ -72,8 +72,8 @@ class Kitchen(Body):
     movable = False
     camera = kitchen_picture.CAMERA
     lamp_covers = kitchen_picture.COVERS
-    withheld = 7  # arm joints: phi would follow them, who move easily and far, and little else
-    # Scales (rad, m) that random actions do not tell, since objects hardly move then: half of what does their task.
+    withheld = 7  # arm joints move easily and far: phi would follow them more than objects
+    # Scales (rad, m) that random actions do not tell, since objects hardly move then: about half of their task.
     fixed_std = dict.fromkeys((3, 4), 0.04) | dict.fromkeys((5, 6, 7, 8, 11, 12, 13), 0.2)
     fixed_std |= {9: 0.12, 10: 0.1, 14: 0.1, 15: 0.1, 16: 0.5}
     fixed_std |= dict.fromkeys(range(17, 21), 1.0)  # a kettle that tips over does no task
