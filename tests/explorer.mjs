@@ -42,7 +42,8 @@ const answers = {
     return states;
   },
   act: ({ obs, z }) => obs.map((row, i) => list(world.agent.act({ obs: row, z: z[i] })[0])),
-  control: ({ obs, goal }) => obs.map((row, i) => list(world.agent.control({ obs: row, goal: goal[i] })[0])),
+  control: ({ obs, position, goal }) =>
+    obs.map((row, i) => list(world.agent.control({ obs: row, position: position[i], goal: goal[i] })[0])),
   /** Positions after each of the agent steps in which the controller chooses the skills. */
   task({ steps, goal }) {
     world.goal = goal;

@@ -115,6 +115,19 @@ def hand_made_ring(rng: np.random.Generator, episodes: int = 40, macro: int = 6)
     return data, full_ring(data, valid)
 
 
+def test_the_way_to_a_goal_is_seen_from_where_the_body_is():
+    """relative_goal: before and after a macro step the same goal, by hindsight or not, seen from two places."""
+    data, ring = hand_made_ring(np.random.default_rng(0))
+    draw = jax.jit(downstream.sample_batch, static_argnums=(3, 6))
+    arguments = ring, replay.places(ring), jax.random.key(3), 512, 0.8, 1.3
+    place = jax.device_get(draw(*arguments))
+    way = jax.device_get(draw(*arguments, controller.see_way))
+    episode, t = place.seen[0].astype(int).T
+    np.testing.assert_array_equal(way.seen[0], place.seen[0])
+    np.testing.assert_allclose(way.seen[1], place.seen[1] - data.positions[episode, t], atol=1e-5)
+    np.testing.assert_allclose(way.seen_next[1], place.seen[1] - data.positions[episode, t + 1], atol=1e-5)
+
+
 def test_hindsight_against_numpy():
     data, ring = hand_made_ring(np.random.default_rng(0))
     samples, radius = 40_000, 1.3

@@ -1,6 +1,7 @@
 """The explorer page against the program that trained: the page's own code, run by node, beside JAX and C MuJoCo."""
 
 import base64
+import dataclasses
 import gzip
 import json
 import re
@@ -204,19 +205,20 @@ def test_controller_in_the_page(algo, tmp_path):
     task = goals.make("point", "maze_easy")
     skills = skills_of(task.env, algo=algo)
     shapes = task.env.observation_spec, jax.ShapeDtypeStruct((2,), jnp.float32)
-    pi = controller.make(controller.PRESETS["small"], skills.agent, shapes)
+    settings = dataclasses.replace(controller.PRESETS["small"], relative_goal=True)
+    pi = controller.make(settings, skills.agent, shapes)
     state = jax.jit(pi.init)(jax.random.key(0))
     played = {"path": np.zeros((2, 5, 2)), "goal": np.zeros((2, 2)), "success": np.zeros(2)}
     page = tmp_path / "page.html"
-    explore_task.write(page, task, skills, controller.PRESETS["small"], pi, state, played)
+    explore_task.write(page, task, skills, settings, pi, state, played)
     obs = jax.random.normal(jax.random.key(1), (8, task.env.observation_size))
-    goal = 5 * jax.random.normal(jax.random.key(2), (8, 2))
+    position, goal = 5 * jax.random.normal(jax.random.key(2), (2, 8, 2))
     commands = [
-        ["control", {"obs": obs.tolist(), "goal": goal.tolist()}],
+        ["control", {"obs": obs.tolist(), "position": position.tolist(), "goal": goal.tolist()}],
         ["task", {"steps": 150, "goal": [50.0, 50.0]}],
     ]
     found, path = map(np.array, run_in_node(page, *commands))
-    np.testing.assert_allclose(found, pi.skill(pi.act(state, (obs, goal), None)), atol=1e-5)
+    np.testing.assert_allclose(found, pi.skill(pi.act(state, (obs, goal - position), None)), atol=1e-5)
     room = task.maze.room
     low, high = np.array([room.x, room.y]), np.array([room.x + room.width, room.y + room.height])
     assert len(path) == 151 and np.ptp(path, axis=0).max() > 1e-3

@@ -69,7 +69,8 @@ export class World {
     const { first, task, run } = this;
     if (!this.steering || this.reached || first.failed) return;
     if (first.steps % (task.skill_steps * run.physics_steps)) return;
-    this.choose(Array.from(this.agent.control({ obs: first.observation, goal: this.goal })[0]));
+    const seen = { obs: first.observation, position: first.position, goal: this.goal };
+    this.choose(Array.from(this.agent.control(seen)[0]));
     this.onSteer?.();
   }
 

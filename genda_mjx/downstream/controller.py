@@ -31,6 +31,7 @@ class ControllerConfig:
     batch_size: int = 256  # B, macro transitions per gradient step
     warmup_episodes: int = 100  # episodes with random skills before learning, rounded up to whole N
     her_ratio: float = 0.8  # share of sampled transitions whose goal becomes a later position of the same episode
+    relative_goal: bool = False  # it sees the way from the body to the goal, not the goal's place (code)
     hidden: int = 1024  # width of both hidden layers (code: 512)
     cnn_depth: int = 48  # channels of the first of four convolutions, over skills that see pixels
     contrast: float = 1.0  # of the pictures, as in train.py
@@ -66,7 +67,8 @@ def matching_preset(run: str) -> str:
 
 def validate(config: ControllerConfig) -> None:
     may_be_zero = ("warmup_episodes", "her_ratio", "discount", "entropy_share")
-    for field in dataclasses.fields(config):
+    numbers = [field for field in dataclasses.fields(config) if not isinstance(getattr(config, field.name), bool)]
+    for field in numbers:
         value = getattr(config, field.name)
         if value < 0 or (value == 0 and field.name not in may_be_zero):
             least = "not be negative" if field.name in may_be_zero else "be greater than 0"
@@ -91,6 +93,7 @@ class Controller(NamedTuple):
     """Pure functions, like an agent's."""
 
     init: Callable[[Array], AgentState]  # key -> state
+    see: Callable[[Any, Array, Array], Any]  # observation, position and goal [B, g] (m, world) -> seen
     act: Callable[[AgentState, Any, Array | None], Array]  # state, seen, key (None: deterministic) -> action
     explore: Callable[[Array, int], Array]  # key, n -> n uniform actions
     skill: Callable[[Array], Array]  # action -> z [B, d]
@@ -123,7 +126,19 @@ def make(config: ControllerConfig, agent: Agent, seen: Any) -> Controller:
     def act(state: AgentState, seen: Any, key: Array | None) -> Array:
         return actor_critic.choose(state.params, seen, key)
 
-    return Controller(init, act, actor_critic.explore, skills.from_action, update)
+    see = see_way if config.relative_goal else see_place
+    return Controller(init, see, act, actor_critic.explore, skills.from_action, update)
+
+
+def see_place(observation: Any, position: Array, goal: Array) -> tuple[Any, Array]:
+    """The observation and where the goal is."""
+    return observation, goal
+
+
+def see_way(observation: Any, position: Array, goal: Array) -> tuple[Any, Array]:
+    """The observation and the way that is left. Observed places are in units of a random policy's way (0.3 m for the
+    quadruped), goals in metres, so this difference takes the networks long to find."""
+    return observation, goal - position
 
 
 class Continuous(sac.ActorCritic):

@@ -22,7 +22,7 @@ from genda_mjx import replay
 from genda_mjx.agents import Agent, AgentState
 from genda_mjx.agents.base import Metrics
 from genda_mjx.config import UserError
-from genda_mjx.downstream.controller import Controller, ControllerConfig, MacroBatch
+from genda_mjx.downstream.controller import Controller, ControllerConfig, MacroBatch, see_place
 from genda_mjx.program import learn
 from genda_mjx.replay import EpisodeRing, Places
 from genda_mjx.rollout import whole_episodes
@@ -97,10 +97,13 @@ def schedule(config: ControllerConfig, horizon: int) -> Schedule:
 
 
 def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent, controller: Controller) -> Program:
+    def see(mark: Mark, goal: Array) -> Any:
+        return controller.see(mark.observation, mark.position, goal)
+
     def collect(state: AgentState, skills: AgentState, key: Array, warmup: Array) -> tuple[MacroEpisode, Array]:
         def choose(mark: Mark, goal: Array, key: Array) -> Array:
             uniform = controller.explore(key, config.num_episodes)
-            return jnp.where(warmup, uniform, controller.act(state, (mark.observation, goal), key))
+            return jnp.where(warmup, uniform, controller.act(state, see(mark, goal), key))
 
         episodes, _, failed = play(task, agent, skills, controller.skill, choose, key, config, plan, evaluate=False)
         return episodes, ~failed
@@ -125,7 +128,8 @@ def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent,
 
             def update(state: AgentState, key: Array) -> tuple[AgentState, Metrics]:
                 key_batch, key_update = jax.random.split(key)
-                batch = sample_batch(ring, places, key_batch, config.batch_size, config.her_ratio, task.radius)
+                size, share = config.batch_size, config.her_ratio
+                batch = sample_batch(ring, places, key_batch, size, share, task.radius, controller.see)
                 return controller.update(state, batch, key_update)
 
             learned, metrics = learn(update, state.agent, key_learn, config.gradient_steps, warmup)
@@ -139,7 +143,7 @@ def make(config: ControllerConfig, plan: Schedule, task: GoalTask, agent: Agent,
 
     def evaluate(state: AgentState, skills: AgentState, key: Array) -> Played:
         def choose(mark: Mark, goal: Array, _: Array) -> Array:
-            return controller.act(state, (mark.observation, goal), None)
+            return controller.act(state, see(mark, goal), None)
 
         with jax.default_matmul_precision("highest"):
             episodes, path, failed = play(
@@ -215,7 +219,13 @@ def play(
 
 
 def sample_batch(
-    ring: EpisodeRing, places: Places, key: Array, batch: int, her_ratio: float, radius: float
+    ring: EpisodeRing,
+    places: Places,
+    key: Array,
+    batch: int,
+    her_ratio: float,
+    radius: float,
+    see: Callable[[Any, Array, Array], Any] = see_place,
 ) -> MacroBatch:
     """B macro transitions of valid episodes; a share of them with a hindsight goal.
 
@@ -228,11 +238,17 @@ def sample_batch(
     length, success = replay.entries(episodes.length, place), replay.entries(episodes.success, place)
     t = jax.random.randint(key_time, (batch,), 0, length)
     later = jax.random.randint(key_later, (batch,), t + 1, length + 1)
-    position_next, hindsight = replay.rows(episodes.positions, place, jnp.stack([t + 1, later]))
+    position, position_next, hindsight = replay.rows(episodes.positions, place, jnp.stack([t, t + 1, later]))
     s, s_next = replay.observations(episodes.observations, place, jnp.stack([t, t + 1]), history=1)
     (action,) = replay.rows(episodes.actions, place, t[None])
     relabel = jax.random.uniform(key_share, (batch,)) < her_ratio
     goal = jnp.where(relabel[:, None], hindsight, replay.entries(episodes.goal, place))
     near = jnp.linalg.norm(position_next - goal, axis=-1) <= radius
     done = jnp.where(relabel, near, success & (t == length - 1)).astype(jnp.float32)
-    return MacroBatch(seen=(s, goal), action=action, seen_next=(s_next, goal), reward=done, done=done)
+    return MacroBatch(
+        seen=see(s, position, goal),
+        action=action,
+        seen_next=see(s_next, position_next, goal),
+        reward=done,
+        done=done,
+    )

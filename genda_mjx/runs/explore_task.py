@@ -18,14 +18,14 @@ WALL_HEIGHT = 0.35  # of the walls that a page draws, as a share of a cell; the 
 
 
 def trace_controller(task: GoalTask, controller: Controller, state: Any) -> Program:
-    """Observation and goal -> the skill z that the controller would hold next."""
+    """Observation, position and goal -> the skill z that the controller would hold next."""
     (size,) = task.env.observation_spec.shape
 
-    def control(obs: jax.Array, goal: jax.Array) -> jax.Array:
-        return controller.skill(controller.act(state, (obs, goal), None))
+    def control(obs: jax.Array, position: jax.Array, goal: jax.Array) -> jax.Array:
+        return controller.skill(controller.act(state, controller.see(obs, position, goal), None))
 
     try:
-        return trace(control, {"obs": (1, size), "goal": (1, task.goal_size)})
+        return trace(control, {"obs": (1, size), "position": (1, task.goal_size), "goal": (1, task.goal_size)})
     except Untraceable as error:
         raise UserError(f"--explore cannot show this controller in a browser: {error}") from error
 

@@ -77,6 +77,7 @@ def check_same(folder: Path, asked: dict[str, Any]) -> None:
         stored = json.loads(path.read_text())
     except json.JSONDecodeError as error:
         raise UserError(f"{path} is damaged ({error}); move {folder} away") from error
+    stored["controller"] = dataclasses.asdict(ControllerConfig()) | stored.get("controller", {})  # of an older version
     differing = [
         f"{name} is {stored.get(group, {}).get(name)!r} there, {value!r} asked"
         for group, values in asked.items()
