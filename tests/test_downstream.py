@@ -116,7 +116,7 @@ def hand_made_ring(rng: np.random.Generator, episodes: int = 40, macro: int = 6)
 
 
 def test_the_way_to_a_goal_is_seen_from_where_the_body_is():
-    """relative_goal: before and after a macro step the same goal, by hindsight or not, seen from two places."""
+    """--controller.goal way: before and after a macro step the same goal, by hindsight or not, seen from two places."""
     data, ring = hand_made_ring(np.random.default_rng(0))
     draw = jax.jit(downstream.sample_batch, static_argnums=(3, 6))
     arguments = ring, replay.places(ring), jax.random.key(3), 512, 0.8, 1.3

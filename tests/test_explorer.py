@@ -205,7 +205,7 @@ def test_controller_in_the_page(algo, tmp_path):
     task = goals.make("point", "maze_easy")
     skills = skills_of(task.env, algo=algo)
     shapes = task.env.observation_spec, jax.ShapeDtypeStruct((2,), jnp.float32)
-    settings = dataclasses.replace(controller.PRESETS["small"], relative_goal=True)
+    settings = dataclasses.replace(controller.PRESETS["small"], goal="way")
     pi = controller.make(settings, skills.agent, shapes)
     state = jax.jit(pi.init)(jax.random.key(0))
     played = {"path": np.zeros((2, 5, 2)), "goal": np.zeros((2, 2)), "success": np.zeros(2)}

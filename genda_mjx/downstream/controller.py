@@ -6,7 +6,7 @@ Two kinds with the same functions: skills that are vectors get a tanh-Gaussian, 
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import flax.struct
 import jax
@@ -31,7 +31,7 @@ class ControllerConfig:
     batch_size: int = 256  # B, macro transitions per gradient step
     warmup_episodes: int = 100  # episodes with random skills before learning, rounded up to whole N
     her_ratio: float = 0.8  # share of sampled transitions whose goal becomes a later position of the same episode
-    relative_goal: bool = False  # it sees the way from the body to the goal, not the goal's place (code)
+    goal: Literal["place", "way"] = "place"  # what it sees of a goal: where it is (code), or the way that is left
     hidden: int = 1024  # width of both hidden layers (code: 512)
     cnn_depth: int = 48  # channels of the first of four convolutions, over skills that see pixels
     contrast: float = 1.0  # of the pictures, as in train.py
@@ -67,7 +67,7 @@ def matching_preset(run: str) -> str:
 
 def validate(config: ControllerConfig) -> None:
     may_be_zero = ("warmup_episodes", "her_ratio", "discount", "entropy_share")
-    numbers = [field for field in dataclasses.fields(config) if not isinstance(getattr(config, field.name), bool)]
+    numbers = [field for field in dataclasses.fields(config) if not isinstance(getattr(config, field.name), str)]
     for field in numbers:
         value = getattr(config, field.name)
         if value < 0 or (value == 0 and field.name not in may_be_zero):
@@ -126,7 +126,7 @@ def make(config: ControllerConfig, agent: Agent, seen: Any) -> Controller:
     def act(state: AgentState, seen: Any, key: Array | None) -> Array:
         return actor_critic.choose(state.params, seen, key)
 
-    see = see_way if config.relative_goal else see_place
+    see = {"place": see_place, "way": see_way}[config.goal]
     return Controller(init, see, act, actor_critic.explore, skills.from_action, update)
 
 
