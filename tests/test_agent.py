@@ -156,18 +156,6 @@ def test_keep_floor_keeps_its_share_whatever_the_gate_says():
         assert low <= round(float(metrics["kept"]) * BATCH) <= high
 
 
-def test_fresh_share_replaces_the_policy_s_labels_only():
-    """Under a gate that keeps everything: rollout skills give way, phi learns as before."""
-
-    def update(share):
-        agent = agents.make(tiny(batch_size=BATCH, keep_threshold=1.0, fresh_share=share), SPEC)
-        return agent.update(agent.init(jax.random.key(0)), make_batch(0), jax.random.key(1))[1]
-
-    none, half, all_of_it = (update(share) for share in (0.0, 0.5, 1.0))
-    assert none["kept"] == 1 and 0 < half["kept"] < 1 and all_of_it["kept"] == 0
-    assert none["phi_loss"] == all_of_it["phi_loss"] and none["reward"] != all_of_it["reward"]
-
-
 def test_beta_scales_uniformity():
     def phi_after(beta):
         agent = agents.make(tiny(batch_size=BATCH, beta=beta), SPEC)

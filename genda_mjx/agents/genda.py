@@ -35,7 +35,6 @@ class Options(rep.ConstraintOptions):
     keep_floor: float = (
         0.0  # beyond the paper: this share, drawn at random, keeps its rollout skill whatever the gate says
     )
-    fresh_share: float = 0.0  # beyond the paper: this share of the policy's labels is drawn anew from the prior
     gate_learning_rate: float = 1e-2  # Adam, gate classifier
     gate_planes: int = 8  # random hyperplanes that hash a skill
     no_cib: bool = False  # ablation: the actor sees the raw observation
@@ -46,7 +45,7 @@ class Options(rep.ConstraintOptions):
         super().check()
         check_positive(self, "gate_learning_rate", "gate_planes", "cib_dim")
         check_not_negative(self, "beta", "kl_weight")
-        check_shares(self, "mix_ratio", "keep_threshold", "keep_floor", "fresh_share")
+        check_shares(self, "mix_ratio", "keep_threshold", "keep_floor")
 
 
 MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses share no parameter and see the old phi
@@ -92,14 +91,7 @@ def make(config: Config, spec: Spec) -> Agent:
         if options.keep_floor > 0:
             chance = devices.own_rows(lambda rows: jax.random.uniform(key, (rows,)), size)
             keep = keep | (chance < options.keep_floor)
-        z = jnp.where(keep[:, None], batch.z_roll, z_mix)
-        if options.fresh_share > 0:
-            # The reward is known for any skill, so a transition also teaches those that it does not follow.
-            key_share, key_fresh = jax.random.split(jax.random.fold_in(key, 1))
-            drawn = devices.own_rows(lambda rows: jax.random.uniform(key_share, (rows,)), size) < options.fresh_share
-            z = jnp.where(drawn[:, None], devices.own_rows(lambda rows: skills.sample(key_fresh, rows), size), z)
-            keep &= ~drawn
-        return z_tau, z, keep.mean()
+        return z_tau, jnp.where(keep[:, None], batch.z_roll, z_mix), keep.mean()
 
     def model_loss(
         params: Params, planes: Array, batch: Batch, z: Array, key_cib: Array, key_prior: Array
