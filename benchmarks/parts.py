@@ -94,7 +94,7 @@ def measure(options: Options) -> dict[str, Any]:
         (jax.ShapeDtypeStruct((), jnp.int32), *arguments),
     )
     started = time.process_time()
-    compiled = jax.jit(loop, donate_argnums=1).lower(*placed).compile()
+    compiled, scratch = platform.compile_counted(jax.jit(loop, donate_argnums=1).lower(*placed), target)
     seconds, text = time.process_time() - started, compiled.as_text()
     if options.text:
         with open(options.text, "w") as file:
@@ -104,7 +104,7 @@ def measure(options: Options) -> dict[str, Any]:
     total = max(estimate.total, 1e-12)
     return hlo.counts(program, inside_loops=True) | {
         "compile": seconds,
-        "temp": compiled.memory_analysis().temp_size_in_bytes / 1e6,
+        "temp": scratch / 1e6,
         "microseconds": 1e6 * estimate.total,
         "split": ", ".join(f"{part} {share / total:.0%}" for part, share in estimate.seconds.items()),
     }

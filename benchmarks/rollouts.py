@@ -97,11 +97,11 @@ def measure(groups: int) -> dict[str, float]:
         check_vma=False,
     )
     placed = jax.jit(run, donate_argnums=0, in_shardings=(formats, same), out_shardings=formats)
-    memory = placed.lower(abstract, jax.ShapeDtypeStruct((), jnp.int32)).compile().memory_analysis()
+    compiled, scratch = platform.compile_counted(placed.lower(abstract, jax.ShapeDtypeStruct((), jnp.int32)), target)
     return {
         "cohorts": groups,
-        "arguments": memory.argument_size_in_bytes / 1e6,
-        "temp": memory.temp_size_in_bytes / 1e6,
+        "arguments": compiled.memory_analysis().argument_size_in_bytes / 1e6,
+        "temp": scratch / 1e6,
     }
 
 

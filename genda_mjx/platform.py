@@ -8,7 +8,9 @@ estimated (`hlo.py`).
 import importlib.util
 import os
 import re
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -159,6 +161,27 @@ def make_mesh(target: Target) -> Mesh:
     else:
         described = _gpus(target)
     return jax.make_mesh((target.count,), (AXIS,), (AxisType.Auto,), devices=described.devices[: target.count])
+
+
+def compile_counted(lowered: Any, target: Target) -> tuple[Any, int]:
+    """The compiled program and the bytes of its scratch.
+
+    jax's figure for a TPU is the scratch and, once more, what lies idle between its buffers: 1,163 MB with the dog's
+    paper schedule, where libtpu allocates 825 and calls 338 of these fragmentation. So libtpu's own list is read; a
+    program from a cache comes without one.
+    """
+    if target.chip.platform != "tpu":
+        compiled = lowered.compile()
+        return compiled, compiled.memory_analysis().temp_size_in_bytes
+    with tempfile.TemporaryDirectory() as folder:
+        compiled = lowered.compile(compiler_options={"xla_dump_to": folder, "xla_dump_hlo_as_text": True})
+        lists = [path.read_text() for path in Path(folder).glob("*buffer-assignment.txt")]
+    return compiled, max(map(assigned_scratch, lists), default=compiled.memory_analysis().temp_size_in_bytes)
+
+
+def assigned_scratch(buffers: str) -> int:
+    """Bytes of scratch in the chip's main memory; allocations of another colour are in its fast memories."""
+    return sum(map(int, re.findall(r"^allocation \d+: size (\d+), preallocated-temp", buffers, re.MULTILINE)))
 
 
 def _gpus(target: Target) -> topologies.TopologyDescription:

@@ -48,6 +48,16 @@ def test_the_list_of_targets(capsys):
     assert all(name in printed for name in platform.CHIPS)
 
 
+def test_scratch_is_what_is_assigned_in_main_memory():
+    """Lines of libtpu's list: a value inside an allocation, an argument, and scratch in main and in fast memory."""
+    buffers = """allocation 1: size 843055104, parameter 149, shape |f32[2,2048,201,226]| at ShapeIndex {}:
+allocation 7: size 824772608, preallocated-temp:
+ value: <9 copy.1 @0> (size=419430400,offset=0): f32[200,2048,226]{2,1,0:T(8,128)}
+allocation 8: size 117440512, color 1, preallocated-temp:
+"""
+    assert platform.assigned_scratch(buffers) == 824772608
+
+
 def test_loops_are_counted_as_often_as_they_run():
     """3 x (5 x sine) + 3 x (2 x cosine), compiled for this computer."""
 

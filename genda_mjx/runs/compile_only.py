@@ -35,9 +35,9 @@ def compile_only(config: Config, env: SkillEnv | None = None) -> dict[str, Any] 
     with progress.waiting(f"compiling {config.algo} on {config.env} for {target}"):
         lowered = lower(built)
         traced = time.process_time()
-        compiled = lowered.compile()
+        compiled, scratch = platform.compile_counted(lowered, target)
     seconds = {"trace_cpu_seconds": traced - started, "compile_cpu_seconds": time.process_time() - started}
-    found = measure(built, target, compiled) | seconds
+    found = measure(built, target, compiled, scratch) | seconds
     progress.say(report(built, target, found))
     return found
 
@@ -46,9 +46,10 @@ def lower(built: Built) -> Any:
     return built.program.run.lower(built.program.abstract, jax.ShapeDtypeStruct((), np.int32))
 
 
-def measure(built: Built, target: Target, compiled: Any) -> dict[str, Any]:
+def measure(built: Built, target: Target, compiled: Any, scratch: int) -> dict[str, Any]:
     """Bytes on one chip by the compiler's count, and estimates of an iteration."""
     memory, program = compiled.memory_analysis(), hlo.parse(compiled.as_text())
+    arguments, code = memory.argument_size_in_bytes, memory.generated_code_size_in_bytes  # results take over arguments
     estimate, plan = hlo.estimate(program, target.chip), built.schedule
     ring = max(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(built.program.abstract.ring)) // target.count
     runs = list(program.walk())
@@ -58,11 +59,11 @@ def measure(built: Built, target: Target, compiled: Any) -> dict[str, Any]:
     return {
         "estimated_state": guess.state,
         "estimated_memory": guess.total,
-        "temp_over_needed": memory.temp_size_in_bytes / guess.scratch,
-        "arguments": memory.argument_size_in_bytes,
-        "temp": memory.temp_size_in_bytes,
-        "code": memory.generated_code_size_in_bytes,
-        "fits": sum_of(memory) <= target.chip.memory,
+        "temp_over_needed": scratch / guess.scratch,
+        "arguments": arguments,
+        "temp": scratch,
+        "code": code,
+        "fits": arguments + scratch + code <= target.chip.memory,
         "seconds": estimate.seconds,
         "iteration_seconds": estimate.total,
         "basis": estimate.basis,
@@ -74,11 +75,6 @@ def measure(built: Built, target: Target, compiled: Any) -> dict[str, Any]:
         "host_operations": sum(run.op.opcode.startswith(hlo.HOST) for run in runs),
         "steps_per_iteration": plan.steps_per_iteration,
     }
-
-
-def sum_of(memory: Any) -> int:
-    """Arguments, which the results take over, scratch and code."""
-    return memory.argument_size_in_bytes + memory.temp_size_in_bytes + memory.generated_code_size_in_bytes
 
 
 def report(built: Built, target: Target, found: dict[str, Any]) -> str:
