@@ -1,8 +1,9 @@
 """When in an episode skills go where z says, and what the body does then: python -m experiments.control RUN [STEP ...]
 
-From the evaluations that a run keeps (RUN/evaluations); all of them if no step is given. Two tables a step. Over time:
-cosine of z with the way of phi, speed and, for bodies that stand, the share upright and the turn since the start. By
-that turn: the same cosine, so that it shows whether a body that has turned still knows where to go.
+From the evaluations that a run keeps (RUN/evaluations); all of them if no step is given. Up to three tables a step:
+over time, the cosine of z with the way of phi, speed and, for bodies that stand, the share upright and the turn since the
+start; by that turn, the same cosine, so that it shows whether a body that has turned still knows where to go; by the
+direction on the floor that z asks for, how far skills go and how far off, so that gaps show.
 """
 
 import itertools
@@ -20,6 +21,7 @@ from genda_mjx.runs.folder import read_config
 
 WINDOWS = 10  # equal parts of an episode
 TURNS = np.radians([0, 20, 45, 90, 135, 181])
+SECTORS = 12  # of the direction that is asked for
 
 
 def cosines(wanted: np.ndarray, latents: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -35,11 +37,34 @@ def torso(quaternions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return w * w + z * z > x * x + y * y, np.arctan2(2 * (x * y + w * z), 1 - 2 * (y * y + z * z))
 
 
+def displacement_in_phi(positions: np.ndarray, latents: np.ndarray) -> np.ndarray:
+    """[g, d] maps a displacement, m, to that of phi: least squares over episodes [E, T+1, ...]."""
+    return np.linalg.lstsq(positions[:, -1] - positions[:, 0], latents[:, -1] - latents[:, 0], rcond=None)[0]
+
+
 def explained(latents: np.ndarray, positions: np.ndarray) -> float:
     """Share of the variance of phi(s_T) - phi(s_0) that a linear map of the displacement explains."""
     moved, way = positions[:, -1] - positions[:, 0], latents[:, -1] - latents[:, 0]
-    rest = way - moved @ np.linalg.lstsq(moved, way, rcond=None)[0]
+    rest = way - moved @ displacement_in_phi(positions, latents)
     return 1 - (rest**2).sum() / ((way - way.mean(0)) ** 2).sum()
+
+
+def by_direction(wanted: np.ndarray, latents: np.ndarray, positions: np.ndarray) -> str:
+    """A table of skills by the direction on the floor that z asks for, through the map of `displacement_in_phi`."""
+    asked = wanted @ np.linalg.pinv(displacement_in_phi(positions, latents))
+    moved = positions[:, -1] - positions[:, 0]
+    angles = [np.arctan2(way[:, 1], way[:, 0]) for way in (asked, moved)]
+    off = np.degrees(np.abs(np.angle(np.exp(1j * (angles[1] - angles[0])))))
+    sector = np.floor(angles[0] / (2 * np.pi / SECTORS)).astype(int) % SECTORS
+    inside = [sector == k for k in range(SECTORS)]
+    rows = {
+        "skills": [int(mine.sum()) for mine in inside],
+        "net metres": [f"{np.linalg.norm(moved[mine], axis=-1).mean():.1f}" if mine.any() else "" for mine in inside],
+        "off, degrees": [f"{off[mine].mean():.0f}" if mine.any() else "" for mine in inside],
+    }
+    width = 360 // SECTORS
+    header = ["asked for, degrees", *(f"{width * k}-{width * (k + 1)}" for k in range(SECTORS))]
+    return table(header, [[name, *cells] for name, cells in rows.items()])
 
 
 def table(header: list[str], rows: list[list[object]]) -> str:
@@ -68,6 +93,8 @@ def describe(wanted: np.ndarray, stored: dict[str, np.ndarray], stands: bool) ->
         names = [f"{a}-{b}" for a, b in itertools.pairwise(degrees)]
         by_turn = [f"{np.average(cosine[m], weights=metres[m] + 1e-9):.2f}" if m.any() else "" for m in inside]
         parts.append(table(["turned, degrees", *names], [["cosine, weighted by metres", *by_turn]]))
+    if positions.shape[-1] == 2:
+        parts.append(by_direction(wanted, latents, positions))
     return "\n\n".join(parts)
 
 

@@ -20,7 +20,7 @@ import tyro
 from jax import Array
 
 from envs.tasks.layout import Maze
-from experiments.control import table
+from experiments.control import displacement_in_phi, table
 from genda_mjx.agents.skills import unit
 from genda_mjx.config import UserError
 from genda_mjx.downstream import controller
@@ -44,11 +44,6 @@ class Options:
     skill_steps: int = 25  # environment steps that a skill is held
     seed: int = 0
     compile_cache: str = ".cache/jax"
-
-
-def displacement_in_phi(positions: np.ndarray, latents: np.ndarray) -> np.ndarray:
-    """[g, d] maps a displacement, m, to that of phi: least squares over episodes [E, T+1, ...]."""
-    return np.linalg.lstsq(positions[:, -1] - positions[:, 0], latents[:, -1] - latents[:, 0], rcond=None)[0]
 
 
 def aims(maze: Maze | None) -> Callable[[Array, Array], Array]:

@@ -26,3 +26,19 @@ def test_a_lunge_that_falls_and_turns_shows_in_every_row():
     assert rows["upright"] == ["1.0"] * 5 + ["0.0"] * 5 and rows["turned, rad"] == ["0.0"] * 5 + ["1.57"] * 5
     assert rows["cosine, weighted by metres"][0] == "1.00" and "0.00" in rows["cosine, weighted by metres"][2:4]
     assert "phi explained by displacement: 1.00" in text
+
+
+def test_skills_that_stay_or_go_elsewhere_show_by_direction():
+    """phi is the floor turned by a right angle and stretched. Skills go 10 m where z says, but for one that stays and
+    one that goes 20 degrees to the left of it."""
+    asked = np.radians(15 + 30 * np.arange(12))  # the middles of the sectors
+    gone, metres = asked.copy(), np.full(12, 10.0)
+    metres[2], gone[7] = 0.1, gone[7] + np.radians(20)
+    moved = metres[:, None] * np.stack([np.cos(gone), np.sin(gone)], -1)
+    positions = np.stack([np.zeros_like(moved), moved], 1)
+    latents = 3 * positions[..., ::-1] * [-1, 1]
+    wanted = np.stack([-np.sin(asked), np.cos(asked)], -1)
+    rows = [line.strip("| ").split(" | ") for line in control.by_direction(wanted, latents, positions).splitlines()]
+    assert rows[2] == ["skills", *["1"] * 12]
+    assert rows[3] == ["net metres", "10.0", "10.0", "0.1", *["10.0"] * 9]
+    assert rows[4] == ["off, degrees", *["0"] * 7, "20", *["0"] * 4]
