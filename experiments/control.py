@@ -1,8 +1,8 @@
 """When in an episode skills go where z says, and what the body does then: python -m experiments.control RUN [STEP ...]
 
 From the evaluations that a run keeps (RUN/evaluations); all of them if no step is given. Up to three tables a step:
-over time, the cosine of z with the way of phi, speed and, for bodies that stand, the share upright and the turn since the
-start; by that turn, the same cosine, so that it shows whether a body that has turned still knows where to go; by the
+over time, cosine of z with the way of phi, speed and, for bodies that stand, the share upright and the turn since the
+start; by that turn, this cosine, so that it shows whether a body that has turned still knows where to go; by the
 direction on the floor that z asks for, how far skills go and how far off, so that gaps show.
 """
 
