@@ -156,6 +156,15 @@ def test_keep_floor_keeps_its_share_whatever_the_gate_says():
         assert low <= round(float(metrics["kept"]) * BATCH) <= high
 
 
+def test_keep_floor_begins_when_it_is_told_to():
+    agent = agents.make(tiny(batch_size=BATCH, keep_threshold=0.0, keep_floor=1.0, keep_floor_after=2), SPEC)
+    state, kept = agent.init(jax.random.key(0)), []
+    for _ in range(3):
+        state, metrics = agent.update(state, make_batch(0), jax.random.key(1))
+        kept.append(float(metrics["kept"]))
+    assert kept == [0, 0, 1]
+
+
 def test_beta_scales_uniformity():
     def phi_after(beta):
         agent = agents.make(tiny(batch_size=BATCH, beta=beta), SPEC)

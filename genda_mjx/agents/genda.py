@@ -32,9 +32,9 @@ class Options(rep.ConstraintOptions):
     relabel: Literal["mix", "roll", "c", "tau", "random"] = "mix"  # skills that the policy learns from
     mix_ratio: float = 0.5  # share of c-step labels among the mixed ones, the rest are whole-episode labels
     keep_threshold: float = 0.4  # a rollout skill is kept where the gate's probability is below this
-    keep_floor: float = (
-        0.0  # beyond the paper: this share, drawn at random, keeps its rollout skill whatever the gate says
-    )
+    # Beyond the paper: a share, drawn at random, that keeps its rollout skill whatever the gate says.
+    keep_floor: float = 0.0
+    keep_floor_after: int = 0  # gradient steps after which that floor holds
     gate_learning_rate: float = 1e-2  # Adam, gate classifier
     gate_planes: int = 8  # random hyperplanes that hash a skill
     no_cib: bool = False  # ablation: the actor sees the raw observation
@@ -44,7 +44,7 @@ class Options(rep.ConstraintOptions):
     def check(self) -> None:
         super().check()
         check_positive(self, "gate_learning_rate", "gate_planes", "cib_dim")
-        check_not_negative(self, "beta", "kl_weight")
+        check_not_negative(self, "beta", "kl_weight", "keep_floor_after")
         check_shares(self, "mix_ratio", "keep_threshold", "keep_floor")
 
 
@@ -90,7 +90,7 @@ def make(config: Config, spec: Spec) -> Agent:
         keep = relabel.keep_rollout(logit, options.keep_threshold)
         if options.keep_floor > 0:
             chance = devices.own_rows(lambda rows: jax.random.uniform(key, (rows,)), size)
-            keep = keep | (chance < options.keep_floor)
+            keep = keep | (chance < jnp.where(state.updates < options.keep_floor_after, 0.0, options.keep_floor))
         return z_tau, jnp.where(keep[:, None], batch.z_roll, z_mix), keep.mean()
 
     def model_loss(
