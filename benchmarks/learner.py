@@ -97,7 +97,7 @@ def random_batch(config: Config, spec: Spec) -> agents.Batch:
 
 
 def updates(width: int, spec: Spec, budget: float) -> None:
-    config = Config(hidden=width)
+    config = Config().replace(algo="genda", hidden=width)  # with its own options
     agent, batch = agents.make(config, spec), random_batch(config, spec)
     k = max(2, 4096 // width)
 
