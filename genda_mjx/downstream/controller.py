@@ -137,7 +137,7 @@ def see_place(observation: Any, position: Array, goal: Array) -> tuple[Any, Arra
 
 def see_way(observation: Any, position: Array, goal: Array) -> tuple[Any, Array]:
     """The observation and the way that is left. Observed places are in units of a random policy's way (0.3 m for the
-    quadruped), goals in metres, so this difference takes the networks long to find."""
+    quadruped), goals in metres; here networks need not find out."""
     return observation, goal - position
 
 
