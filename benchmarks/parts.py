@@ -1,4 +1,4 @@
-"""One physics substep, or one update, alone on the accelerators' own compilers: kernels, copies, sorts, library calls.
+"""A physics substep, its collisions, or an update alone on the accelerators' own compilers: kernels, copies, sorts.
 
     .venv-compilers/bin/python -m benchmarks.parts --bodies fish dog --parts substep update --targets v5e a100
 
@@ -20,6 +20,8 @@ import tyro
 
 import envs
 from envs import physics
+from envs.physics import contacts
+from envs.physics.tree import kinematics
 from genda_mjx import agents, hlo, platform
 from genda_mjx.agents import Spec
 from genda_mjx.build import batch_shapes
@@ -29,6 +31,7 @@ from genda_mjx.runs.start import tune_xla
 COLUMNS = {
     "compile, CPU s": "{compile:.0f}",
     "temp, MB": "{temp:.1f}",
+    "code, MB": "{code:.1f}",
     "operations": "{operations:,}",
     "copies": "{copies:,}",
     "sorts": "{sorts:,}",
@@ -64,6 +67,17 @@ def substep(env: envs.Body, options: Options) -> tuple[Callable, Any]:
     return run, (physics.PhysicsState(*shapes[:4]), shapes[4])
 
 
+def collide(env: envs.Body, options: Options) -> tuple[Callable, Any]:
+    """Poses and contacts of all copies. The state moves by what they sum up to, or they would be left out."""
+
+    def run(qpos: jax.Array, _: jax.Array) -> jax.Array:
+        with jax.default_matmul_precision("highest"), jax.named_scope("physics"):
+            found = contacts.collide(env.physics_model, kinematics(env.physics_model.tree, qpos))
+            return qpos + sum(leaf.sum(dtype=jnp.float32) for leaf in jax.tree.leaves(found))
+
+    return run, (jax.ShapeDtypeStruct((env.model.nq, options.copies), jnp.float32), jax.ShapeDtypeStruct((), jnp.int32))
+
+
 def update(env: envs.Body, options: Options) -> tuple[Callable, Any]:
     """One gradient step on a given batch."""
     config = preset(env.name, options.preset).replace(precision=options.precision, bf16=options.bf16)
@@ -84,7 +98,7 @@ def measure(options: Options) -> dict[str, Any]:
     platform.prepare(target)
     sharding = jax.sharding.NamedSharding(platform.make_mesh(target), jax.sharding.PartitionSpec())
     env = envs.make(options.bodies[0], normalize=False)
-    run, arguments = {"substep": substep, "update": update}[options.parts[0]](env, options)
+    run, arguments = {"substep": substep, "collide": collide, "update": update}[options.parts[0]](env, options)
 
     def loop(n: jax.Array, state: Any, other: Any) -> Any:
         return jax.lax.fori_loop(0, n, lambda _, state: run(state, other), state)
@@ -105,6 +119,7 @@ def measure(options: Options) -> dict[str, Any]:
     return hlo.counts(program, inside_loops=True) | {
         "compile": seconds,
         "temp": scratch / 1e6,
+        "code": compiled.memory_analysis().generated_code_size_in_bytes / 1e6,
         "microseconds": 1e6 * estimate.total,
         "split": ", ".join(f"{part} {share / total:.0%}" for part, share in estimate.seconds.items()),
     }
