@@ -76,8 +76,6 @@ class Body(SkillEnv):
         offset: xy shift of every start, m. fixed_start: always start from this state of the bank.
         bank_size: number of start states drawn by the reset law. maze: walls around the body; starts that keep clear of
         them are in `envs.tasks.goals`. orientation: observations end with the torso's axes, for the policy only."""
-        if orientation and not self.stands:
-            raise ValueError(f"{self.name} has no torso that stands, so there is no orientation to observe")
         if np.shape(offset) != (2,):
             raise ValueError(f"offset must be two numbers (x, y) in metres, got {offset!r}")
         if fixed_start is not None and not 0 <= fixed_start < bank_size:
@@ -87,6 +85,8 @@ class Body(SkillEnv):
         if maze is not None:
             collision.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
         self.model = spec.compile()
+        if orientation and self.model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
+            raise ValueError(f"{self.name} has no torso that turns freely, so there is no orientation to observe")
         self.physics_model = PhysicsModel.of(self.model)
         steps = self.action_repeat * self.control_timestep / self.model.opt.timestep
         self.physics_steps = round(steps)

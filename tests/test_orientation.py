@@ -26,8 +26,9 @@ def test_axes_are_mujocos():
     np.testing.assert_allclose(found, matrix.reshape(3, 3)[:, :2].T.ravel(), atol=1e-6)
 
 
-def test_a_body_observes_them_last_and_as_they_are():
-    plain, turned = (envs.make("quadruped", orientation=value, fixed_start=3, bank_size=4) for value in (False, True))
+@pytest.mark.parametrize("body", ["quadruped", "fish"])
+def test_a_body_observes_them_last_and_as_they_are(body):
+    plain, turned = (envs.make(body, orientation=value, fixed_start=3, bank_size=4) for value in (False, True))
     assert turned.observation_size == plain.observation_size + ORIENTATION_SIZE
     key = jax.random.key(0)
     before, after = plain.reset(key), turned.reset(key)
