@@ -69,6 +69,8 @@ def substep(env: envs.Body, options: Options) -> tuple[Callable, Any]:
 
 def collide(env: envs.Body, options: Options) -> tuple[Callable, Any]:
     """Poses and contacts of all copies. The state moves by what they sum up to, or they would be left out."""
+    if not len(env.physics_model.contact_dims):
+        sys.exit(f"{env.name} has no contacts")
 
     def run(qpos: jax.Array, _: jax.Array) -> jax.Array:
         with jax.default_matmul_precision("highest"), jax.named_scope("physics"):
