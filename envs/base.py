@@ -1,6 +1,7 @@
 """SkillEnv: the contract between an environment without reward and whatever trains on it. Bodies are in `envs.body`."""
 
 import abc
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -51,6 +52,14 @@ class SkillEnv(Env):
     @abc.abstractmethod
     def step(self, state: State, action: Array) -> State:
         """One agent step with an action [A] in [-1, 1]."""
+
+    @property
+    def turned(self) -> Callable[[Observation, Array], Observation] | None:
+        """(observations [B, ...], angles [B], rad) -> what would be observed had the whole episode, its start included,
+        been turned about the vertical through the origin. None where the world is not the same in all directions, or
+        an observation does not say enough.
+        """
+        return None
 
     def stored(self, state: State) -> Observation:
         """What the replay keeps of a state: its observation, of which only the newest frame where frames are stacked.

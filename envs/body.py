@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 import jax
@@ -44,6 +45,7 @@ class Body(SkillEnv):
     action_repeat = 2  # control steps in an agent step
     normalizer_episodes = 512  # random episodes that its observation statistics come from
     fixed_std: ClassVar[dict[int, float]] = {}  # entries of the observation whose std is chosen, not measured
+    world_vectors: ClassVar[tuple[int, ...]] = ()  # where vectors in world axes (x, y, z) begin in the observation
     stands = False  # has a torso at its root whose z axis points up when it stands
     upright_cosine = 0.0  # of that axis with the vertical, above which the body counts as upright
     wall_condim = 3  # of contacts with maze walls: 3 with friction, 1 without
@@ -153,6 +155,11 @@ class Body(SkillEnv):
         """The tree's coordinates from those that are simulated [nq, N]."""
         return qpos
 
+    @property
+    def turned(self) -> Callable[[Array, Array], Array] | None:
+        """Known where nothing stands around the body and the observation says how it lies."""
+        return self._turned if self.world_vectors and self.orientation and self.maze is None else None
+
     # brax.envs.base.Env
     @property
     def observation_spec(self) -> jax.ShapeDtypeStruct:
@@ -259,6 +266,17 @@ class Body(SkillEnv):
 
     def _normalized(self, raw: Array) -> Array:
         return (raw - self.obs_mean.astype(np.float32)) / (self.obs_std.astype(np.float32) + 1e-8)
+
+    def _turned(self, observations: Array, angles: Array) -> Array:
+        size = len(self.obs_mean)
+        starts = np.array([*self.world_vectors, size - 6, size - 3])  # the torso's axes are the last two
+        other, sign = np.arange(size), np.zeros(size, np.float32)  # x turns with -y, y with x
+        other[starts], other[starts + 1] = starts + 1, starts
+        sign[starts], sign[starts + 1] = -1, 1
+        mean, std = self.obs_mean.astype(np.float32), self.obs_std.astype(np.float32) + 1e-8
+        raw = observations * std + mean
+        cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
+        return jnp.where(sign == 0, observations, (cos * raw + sin * sign * raw[:, other] - mean) / std)
 
     def _position(self, body: BodyState) -> Array:
         return body.physics.qpos[: self.position_size]

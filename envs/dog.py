@@ -24,6 +24,7 @@ def _collides_with_limbs(geom: mujoco.MjsGeom) -> bool:
 class Dog(Body):
     name = "dog"
     control_timestep = 0.015
+    world_vectors = (0,)
     stands = True
     normalizer_episodes = 256
     # Random rollouts of the dog spread over a metre, because it starts at 2 m/s; GenDa's preset has 0.2 m, as for a dog

@@ -12,6 +12,7 @@ from envs.physics.vectors import Vec, mat_vec, transpose
 class Fish(Body):
     name = "fish"
     control_timestep = 0.04
+    world_vectors = (0, 14)  # place, velocity of the torso
     position_size = 3
     bin_size = 0.01
     normalizer_episodes = 1024

@@ -13,6 +13,7 @@ START_HEIGHT = 1.5  # m
 class Humanoid(Body):
     name = "humanoid"
     control_timestep = 0.025
+    world_vectors = (0, 40, 43)  # place, velocity of the whole body, velocity of the torso
     stands = True
     upright_cosine = 0.7  # a trunk lies with its axis level, often a little above it
     camera = "back"  # (code)

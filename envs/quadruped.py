@@ -15,6 +15,7 @@ RAISE = 0.01  # m, step of the height search
 class Quadruped(Body):
     name = "quadruped"
     control_timestep = 0.02
+    world_vectors = (0,)
     stands = True
     task_scale = 1.5  # for its larger body
     maze_goal_radius = 3.0  # m (code)

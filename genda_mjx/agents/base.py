@@ -7,9 +7,9 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 import optax
-from brax.envs.base import Env
 from jax import Array
 
+from envs.base import SkillEnv
 from genda_mjx import devices
 from genda_mjx.agents.skills import SkillSpace
 
@@ -23,10 +23,11 @@ class Spec(NamedTuple):
     observation: Any  # shapes and dtypes of one observation, a pytree of jax.ShapeDtypeStruct
     action: int  # A
     withheld: int = 0  # last entries of a vector observation that phi does not see
+    turned: Callable[[Any, Array], Any] | None = None  # `SkillEnv.turned`: observations, angles [B] -> observations
 
     @classmethod
-    def of(cls, env: Env) -> "Spec":
-        return cls(env.observation_spec, env.action_size, env.withheld)
+    def of(cls, env: SkillEnv) -> "Spec":
+        return cls(env.observation_spec, env.action_size, env.withheld, env.turned)
 
 
 @flax.struct.dataclass

@@ -20,7 +20,7 @@ from genda_mjx.agents import cib, relabel, sac
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace
-from genda_mjx.config import Config, check_not_negative, check_positive, check_shares
+from genda_mjx.config import Config, UserError, check_not_negative, check_positive, check_shares
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Options(rep.ConstraintOptions):
     # Beyond the paper: a share, drawn at random, that keeps its rollout skill whatever the gate says.
     keep_floor: float = 0.0
     keep_floor_after: int = 0  # gradient steps after which that floor holds
+    # Beyond the paper: a share, drawn at random, that is learnt as if its episode had been turned about the vertical.
+    turned_share: float = 0.0
     gate_learning_rate: float = 1e-2  # Adam, gate classifier
     gate_planes: int = 8  # random hyperplanes that hash a skill
     no_cib: bool = False  # ablation: the actor sees the raw observation
@@ -45,7 +47,9 @@ class Options(rep.ConstraintOptions):
         super().check()
         check_positive(self, "gate_learning_rate", "gate_planes", "cib_dim")
         check_not_negative(self, "beta", "kl_weight", "keep_floor_after")
-        check_shares(self, "mix_ratio", "keep_threshold", "keep_floor")
+        check_shares(self, "mix_ratio", "keep_threshold", "keep_floor", "turned_share")
+        if self.turned_share and (self.no_relabel or self.relabel in ("roll", "random")):
+            raise UserError("--turned_share: these labels do not turn with an episode; use --relabel mix, c or tau")
 
 
 MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses share no parameter and see the old phi
@@ -56,6 +60,11 @@ def make(config: Config, spec: Spec) -> Agent:
     net = Networks(config, spec)
     skills = SkillSpace("directions", config.skill_dim)
     policy = sac.of(config, spec.action, target_entropy=-spec.action)
+    if options.turned_share and spec.turned is None:
+        raise UserError(
+            "--turned_share needs a body that turns freely and observes how it lies: fish, quadruped, humanoid or dog "
+            "with --observation oriented"
+        )
     learns_gate = not options.no_relabel and options.relabel == "mix"
     model_adam, gate_adam = optax.adam(config.learning_rate), optax.adam(options.gate_learning_rate)
 
@@ -70,8 +79,24 @@ def make(config: Config, spec: Spec) -> Agent:
     def act(state: AgentState, obs: Any, z: Array, key: Array | None = None) -> Array:
         return policy.act(state.params, net.seen(state.params, obs), z, key)
 
-    def labels(state: AgentState, batch: Batch, key: Array) -> tuple[Array, Array, Array]:
-        """z-step, Eq. 4 and 8: labels for phi and for the policy [B, d], and the share of rollout skills kept."""
+    def turn(batch: Batch, key: Array) -> tuple[Batch, Array]:
+        """A share of the batch with its episodes turned about the vertical, and which rows stay as they were [B]."""
+        size = len(batch.a)
+        if not options.turned_share:
+            return batch, jnp.ones(size, bool)
+        chance, turns = devices.own_rows(lambda rows: jax.random.uniform(key, (rows, 2)), size).T
+        as_rolled = chance >= options.turned_share
+        angles = jnp.where(as_rolled, 0.0, 2 * jnp.pi * turns)
+        s, s_next, s_c, s_0, s_T = (
+            spec.turned(seen, angles) for seen in (batch.s, batch.s_next, batch.s_c, batch.s_0, batch.s_T)
+        )
+        return batch.replace(s=s, s_next=s_next, s_c=s_c, s_0=s_0, s_T=s_T), as_rolled
+
+    def labels(state: AgentState, batch: Batch, as_rolled: Array, key: Array) -> tuple[Array, Array, Array]:
+        """z-step, Eq. 4 and 8: labels for phi and for the policy [B, d], and the share of rollout skills kept.
+
+        as_rolled [B]: the transition is as it was when z_roll was rolled out, not turned.
+        """
         if options.no_relabel:
             return batch.z_roll, batch.z_roll, jnp.ones(())
         size = len(batch.a)
@@ -91,6 +116,7 @@ def make(config: Config, spec: Spec) -> Agent:
         if options.keep_floor > 0:
             chance = devices.own_rows(lambda rows: jax.random.uniform(key, (rows,)), size)
             keep = keep | (chance < jnp.where(state.updates < options.keep_floor_after, 0.0, options.keep_floor))
+        keep = keep & as_rolled
         return z_tau, jnp.where(keep[:, None], batch.z_roll, z_mix), keep.mean()
 
     def model_loss(
@@ -128,7 +154,8 @@ def make(config: Config, spec: Spec) -> Agent:
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
         """One gradient step of everything on one batch."""
         key_label, key_cib, key_next, key_actor, key_prior = jax.random.split(key, 5)
-        z_tau, z, kept = labels(state, batch, key_label)
+        batch, as_rolled = turn(batch, jax.random.fold_in(key_label, 1))
+        z_tau, z, kept = labels(state, batch, as_rolled, key_label)
 
         # phi, lambda, CIB and gate: all from the old parameters.
         parts = pick(state.params, [*MODEL, "gate"])
