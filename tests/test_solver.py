@@ -1,6 +1,7 @@
 """The Newton solver against the optimality conditions of its cost, in float64."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 import envs
-from envs.physics import cholesky, cholesky_kernel, solver
+from envs.physics import cholesky, cholesky_cuda, cholesky_kernel, solver
 
 
 def problem(seed: int, dofs: int = 12, contacts: int = 20) -> tuple:
@@ -79,6 +80,46 @@ def test_the_tpu_s_cholesky_as_the_cpu_interprets_it():
     np.testing.assert_allclose(found, cholesky.solve(*last), atol=1e-4 * np.abs(exact).max())
 
 
+def stiff_systems(size: int, copies: int) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices [N, n, n] and vectors [N, n] in float32, conditioned as badly as those of a body in contact: some dofs
+    are light, others heavy, and a few rows are stiff."""
+    rng = np.random.default_rng(size)
+    root, rows = rng.standard_normal((copies, size, size)), rng.standard_normal((copies, size, 1 + size // 4))
+    scale = 10 ** rng.uniform(-1, 0, (copies, size, 1))
+    inertia = scale * (root @ root.swapaxes(1, 2) / size + np.eye(size)) * scale.swapaxes(1, 2)
+    stiffness = 10 ** rng.uniform(1, 3, (copies, 1, rows.shape[-1]))
+    matrix = inertia + (rows * stiffness) @ rows.swapaxes(1, 2)
+    return matrix.astype(np.float32), rng.standard_normal((copies, size)).astype(np.float32)
+
+
+@pytest.mark.parametrize("size", [2, 13, 16, 22, 24, 27, 79])
+def test_the_gpu_s_cholesky_as_the_cpu_interprets_it(size):
+    """For the dofs of every body, filled up to whole tiles with what may be anything there: here NaN."""
+    matrix, vector = stiff_systems(size, copies=5)
+    found = jax.jit(jax.vmap(partial(cholesky_cuda.solve, interpret=True)))(matrix, vector)
+    exact = np.linalg.solve(matrix.astype(float), vector.astype(float)[..., None])[..., 0]
+    error = np.abs(found - exact).max(axis=1) / np.abs(exact).max(axis=1)
+    condition = np.linalg.cond(matrix.astype(float))
+    assert condition.max() > 1e3 and (error < 1e-7 * condition).all()  # float32 rounds by 6e-8
+
+
+def test_newton_with_the_gpu_s_cholesky_finds_the_same(monkeypatch):
+    problems = many_problems()
+    expected = each_alone(*problems)
+    monkeypatch.setattr(solver, "solve_spd", partial(cholesky_cuda.solve, interpret=True))
+    found = each_alone(*problems)
+    assert (found.qacc != expected.qacc).any()  # another way was taken
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, atol=2e-3), found, expected)
+
+
+def test_an_old_gpu_keeps_the_library(monkeypatch):
+    for capability, kernel in (("7.5", False), ("8.0", True), ("10.0", True), ("gfx90a", True), (None, True)):
+        device = SimpleNamespace() if capability is None else SimpleNamespace(compute_capability=capability)
+        monkeypatch.setattr(jax, "local_devices", lambda device=device: [device])
+        assert cholesky_cuda.fits(22) == kernel
+        assert not cholesky_cuda.fits(cholesky_cuda.MOST_DOFS + 1)
+
+
 def many_problems(dry: bool = False) -> tuple:
     """Twenty problems as `solve_copies` takes them, from a start at rest."""
     many = [jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), problem(seed)) for seed in range(20)]
@@ -121,6 +162,9 @@ def test_the_form_depends_on_platform_and_copies():
     assert [("tpu_custom_call" in text(n, "tpu")) for n in (lanes - 1, lanes, lanes + 8)] == [False, True, False]
     assert "potrf" not in text(solver.FEW, "cpu") and "potrf" in text(solver.FEW - 1, "cpu")
     assert "potrf" in text(solver.FEW, "cpu", solver.MANY_DOFS + 1) and "potrf" in text(solver.FEW, "cpu", 2)
+    for copies, dofs in ((1, 2), (lanes, 12), (lanes + 8, cholesky_cuda.MOST_DOFS)):
+        assert "xla.gpu.triton" in text(copies, "cuda", dofs) and "potrf" not in text(copies, "cuda", dofs)
+    assert "potrf" in text(lanes, "cuda", cholesky_cuda.MOST_DOFS + 1) and "potrf" in text(lanes, "rocm")
 
 
 @pytest.mark.slow

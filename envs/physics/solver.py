@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from envs.physics import cholesky, cholesky_kernel
+from envs.physics import cholesky, cholesky_cuda, cholesky_kernel
 
 Array = jax.Array
 SolveLast = Callable[[Array, Array], Array]  # matrices [nv, nv, N], vectors [nv, N] -> [nv, N]
@@ -84,7 +84,14 @@ class Solution:
 
 
 def solve_spd(matrix: Array, vector: Array) -> Array:
-    """matrix^-1 vector for a symmetric positive definite matrix [nv, nv]."""
+    """matrix^-1 vector for a symmetric positive definite matrix [nv, nv]: on CUDA by our kernel, else by a library."""
+    if not cholesky_cuda.fits(len(vector)):
+        return library_spd(matrix, vector)
+    return lax.platform_dependent(matrix, vector, cuda=cholesky_cuda.solve, default=library_spd)
+
+
+def library_spd(matrix: Array, vector: Array) -> Array:
+    """`solve_spd` by the platform's library, in three calls."""
     lower = lax.linalg.cholesky(matrix, symmetrize_input=False)
     column = lax.linalg.triangular_solve(lower, vector[:, None], left_side=True, lower=True)
     return lax.linalg.triangular_solve(lower, column, left_side=True, lower=True, transpose_a=True)[:, 0]
