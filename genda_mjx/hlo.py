@@ -29,7 +29,8 @@ LIBRARY = {
     'custom_call_target="Cholesky"': lambda copies, n: 162 * n * copies,
     'custom_call_target="InvertDiagBlocks': lambda copies, n: 20 * n**2 * math.ceil(copies / 128),
 }
-KERNEL = "cholesky/pallas_call"  # scope of envs/physics/cholesky_kernel.py
+KERNEL = "cholesky/pallas_call"  # scope of envs/physics/cholesky_kernel.py and of cholesky_cuda.py
+SCHEDULERS = 4  # in a core of a GPU; each starts one instruction of a warp in a cycle
 SCOPES = {"solver": "solver", "physics": "physics", "replay": "replay", "update": "updates", "rollout": "policy"}
 
 
@@ -41,6 +42,16 @@ def cholesky_cycles(n: int, copies: int) -> int:
     """
     panels = math.ceil(n / 8)
     return math.ceil(copies / 128) * (50 + 270 * panels + 147 * math.comb(panels, 2) + 42 * math.comb(panels, 3))
+
+
+def cholesky_instructions(n: int) -> int:
+    """Of envs/physics/cholesky_cuda.py: what its one warp executes for a copy, in XLA's PTX.
+
+    `benchmarks.factorisations` counts them: so many for a column, for a tile on the diagonal, and for a product of
+    tiles, which are as many as pairs and, with repetition, triples of tiles.
+    """
+    tiles = math.ceil(n / 16)
+    return 165 * n + 150 * tiles + 210 * (math.comb(tiles, 2) + math.comb(tiles + 1, 3))
 
 
 class Instruction(NamedTuple):
@@ -70,11 +81,21 @@ class Instruction(NamedTuple):
         return 0
 
     @property
+    def is_kernel(self) -> bool:
+        """Whether it is our own Cholesky, which is a call but none of a library's."""
+        return self.opcode == "custom-call" and KERNEL in self.scope
+
+    @property
     def kernel_cycles(self) -> int:
-        """Of our own Cholesky [n, N]; 0 for anything else."""
-        if self.opcode != "custom-call" or KERNEL not in self.scope:
-            return 0
-        return cholesky_cycles(*map(int, _arrays(self.shape)[0][1].split(",")))
+        """Of our own Cholesky [n, N] on a TPU; 0 for anything else."""
+        return cholesky_cycles(*map(int, _arrays(self.shape)[0][1].split(","))) if self.is_kernel else 0
+
+    def kernel_seconds(self, chip: Chip) -> float:
+        """Of our own Cholesky [N, n] on a GPU whose schedulers never wait; 0 for anything else."""
+        if not self.is_kernel:
+            return 0.0
+        copies, n = map(int, _arrays(self.shape)[0][1].split(","))
+        return math.ceil(copies / (SCHEDULERS * chip.gpu.cores)) * cholesky_instructions(n) / chip.clock
 
     def called(self, attribute: str) -> list[str]:
         """Computations that an attribute like body= or branch_computations= names."""
@@ -219,7 +240,7 @@ def estimate(program: Program, chip: Chip, inside_loops: bool = False) -> Estima
 
     TPU: the compiler's own cycles per operation; it has none for asynchronous copies, and those of the library's
     factorisations are `LIBRARY`'s. GPU: each kernel takes its launch, its bytes or, for a library product, its FLOPs,
-    whichever is longest.
+    for our Cholesky its instructions, whichever is longest.
     """
     seconds: Counter[str] = Counter()
     shapes = {name: program.shapes(name) for name in program.computations}
@@ -231,7 +252,7 @@ def estimate(program: Program, chip: Chip, inside_loops: bool = False) -> Estima
             continue
         inputs = [shapes[run.computation].get(name, "") for name in run.op.operands]
         moved = sum(map(nbytes, inputs)) + nbytes(run.op.shape)
-        computing = product_seconds(run.op, inputs, chip)
+        computing = product_seconds(run.op, inputs, chip) or run.op.kernel_seconds(chip)
         seconds[run.part] += run.times * max(LAUNCH, moved / chip.bandwidth, computing)
     basis = (
         f"the compiler's cycles at {chip.clock / 1e9:g} GHz; none for async copies"
@@ -263,7 +284,7 @@ def counts(program: Program, inside_loops: bool = False) -> dict[str, int]:
         for kind, hit in (
             ("copies", run.op.opcode in COPIES),
             ("sorts", run.op.opcode == "sort" or "TopK" in run.op.rest),
-            ("custom calls", run.op.opcode == "custom-call"),
+            ("custom calls", run.op.opcode == "custom-call" and not run.op.is_kernel),
             ("collectives", run.op.opcode.startswith(COLLECTIVES)),
             ("in the update loop", run.in_update_loop),
         ):

@@ -152,6 +152,19 @@ def test_our_cholesky_is_counted():
     assert other.cycles == 0
 
 
+def test_our_cholesky_on_a_gpu_is_counted():
+    """2048 dogs on the 432 schedulers of an A100: five turns. Five tiles across have 10 pairs and 20 triples."""
+    scope = 'metadata={op_name="jit(run)/physics/solver/vmap(jit(solve))/cholesky/pallas_call"}'
+    call = f'(%a, %b), custom_call_target="__gpu$xla.gpu.triton", {scope}'
+    kernel = hlo.Instruction("c", "f32[2048,79]{1,0}", "custom-call", ("a", "b"), call)
+    chip = platform.CHIPS["a100"]
+    assert kernel.kernel_seconds(chip) == pytest.approx(5 * (79 * 165 + 5 * 150 + 30 * 210) / 1.41e9)
+    program = hlo.Program({"main": [kernel, kernel._replace(rest='(%a), custom_call_target="cusolver"')]}, "main")
+    assert hlo.counts(program)["operations"] == 2 and hlo.counts(program)["custom calls"] == 1
+    found = hlo.estimate(program, chip).seconds
+    assert found["solver"] == pytest.approx(kernel.kernel_seconds(chip)) and found["other"] == hlo.LAUNCH
+
+
 @pytest.mark.parametrize(
     ("kind", "asked", "rate"), [("f32", "HIGHEST", 19.5e12), ("f32", "HIGH", 156e12), ("bf16", "DEFAULT", 312e12)]
 )
