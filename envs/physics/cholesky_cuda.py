@@ -1,8 +1,9 @@
 """The Cholesky solution of one system as one kernel for NVIDIA's GPUs (Pallas, by way of Triton).
 
 The library takes three calls for it, and each of them passes all matrices through memory. Here one warp takes one copy
-from matrix to solution and keeps everything in its registers, as tiles of 16 x 16 numbers: 2048 copies are enough to
-fill a GPU, and a warp waits for no other. `vmap` over the copies makes them the kernel's grid (docs/performance.md).
+from matrix to solution and keeps it in registers, as tiles of 16 x 16 numbers; a dog's do not quite fit. 2048 copies
+are enough to fill a GPU, and a warp waits for no other. `vmap` makes the copies the kernel's grid
+(docs/performance.md).
 """
 
 import re
