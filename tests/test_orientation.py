@@ -112,7 +112,8 @@ def batch_of(key: jax.Array, rows: int) -> Batch:
 
 
 def test_turned_rows_are_learnt_like_episodes_that_went_there():
-    """With all rows turned, an update is that of a turned batch in which no rollout skill is kept."""
+    """With all rows turned, an update is that of a turned batch in which no rollout skill is kept; only the gate, which
+    decides about rows that are not turned, learns nothing from it."""
 
     def turned(observations, angles):
         return observations * jnp.where(angles[:, None] == 0, 1.0, -1.0)
@@ -125,6 +126,9 @@ def test_turned_rows_are_learnt_like_episodes_that_went_there():
     found, metrics = share.update(state, batch, jax.random.key(2))
     expected, _ = plain.update(state, there, jax.random.key(2))
     assert metrics["kept"] == 0
+    gate = found.params.pop("gate")
+    jax.tree.map(np.testing.assert_array_equal, gate, state.params["gate"])
+    assert (jax.tree.leaves(gate)[0] != jax.tree.leaves(expected.params.pop("gate"))[0]).any()
     jax.tree.map(np.testing.assert_array_equal, found.params, expected.params)
     half = agents.make(TINY.replace(turned_share=0.5, keep_threshold=1.0), SPEC._replace(turned=turned))
     _, metrics = half.update(state, batch_of(jax.random.key(1), 400), jax.random.key(2))

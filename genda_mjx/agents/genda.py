@@ -120,7 +120,7 @@ def make(config: Config, spec: Spec) -> Agent:
         return z_tau, jnp.where(keep[:, None], batch.z_roll, z_mix), keep.mean()
 
     def model_loss(
-        params: Params, planes: Array, batch: Batch, z: Array, key_cib: Array, key_prior: Array
+        params: Params, planes: Array, batch: Batch, z: Array, as_rolled: Array, key_cib: Array, key_prior: Array
     ) -> tuple[Array, Metrics]:
         """phi-step (Eq. 6), lambda, CIB (Eq. 9) and gate in one gradient; one forward of phi for the four states."""
         now, following, start, end = net.phi(params["phi"], batch.s, batch.s_next, batch.s_0, batch.s_T)
@@ -146,7 +146,8 @@ def make(config: Config, spec: Spec) -> Agent:
         if learns_gate:
             prior = devices.own_rows(lambda rows: skills.sample(key_prior, rows), len(z))
             codes = relabel.skill_code(jnp.concatenate([z, prior]), planes)
-            metrics["gate_loss"] = relabel.gate_loss(*jnp.split(net.gate(params["gate"])[codes], 2))
+            logits = jnp.split(net.gate(params["gate"])[codes], 2)
+            metrics["gate_loss"] = relabel.gate_loss(*logits, as_rolled if options.turned_share else None)
             loss += metrics["gate_loss"]
         metrics |= {"phi_dot": rep.reward(step, z).mean(), "constraint": constraint.mean(), "lambda": multiplier}
         return loss, metrics
@@ -159,7 +160,9 @@ def make(config: Config, spec: Spec) -> Agent:
 
         # phi, lambda, CIB and gate: all from the old parameters.
         parts = pick(state.params, [*MODEL, "gate"])
-        (_, metrics), grads = grad(model_loss, parts, state.buffers["planes"], batch, z_tau, key_cib, key_prior)
+        (_, metrics), grads = grad(
+            model_loss, parts, state.buffers["planes"], batch, z_tau, as_rolled, key_cib, key_prior
+        )
         state = advance(state, "model", model_adam, pick(grads, MODEL))
         if learns_gate:
             state = advance(state, "gate", gate_adam, pick(grads, ["gate"]))

@@ -23,11 +23,17 @@ def keep_rollout(logit: Array, threshold: float) -> Array:
     return jnp.clip(jax.nn.sigmoid(logit), 1e-6, 1 - 1e-6) < threshold
 
 
-def gate_loss(logit_relabelled: Array, logit_prior: Array) -> Array:
-    """Tell this batch's relabelled directions (label 1, logits [B]) from fresh prior skills (label 0, logits [B])."""
+def gate_loss(logit_relabelled: Array, logit_prior: Array, counted: Array | None = None) -> Array:
+    """Tell this batch's relabelled directions (label 1, logits [B]) from fresh prior skills (label 0, logits [B]).
+
+    counted [B]: of both, the rows that are learnt from; all unless given.
+    """
     logits = jnp.concatenate([logit_relabelled, logit_prior])
     labels = jnp.concatenate([jnp.ones_like(logit_relabelled), jnp.zeros_like(logit_prior)])
-    return optax.sigmoid_binary_cross_entropy(logits, labels).mean()
+    losses = optax.sigmoid_binary_cross_entropy(logits, labels)
+    if counted is None:
+        return losses.mean()
+    return (losses * jnp.concatenate([counted, counted])).sum() / jnp.maximum(2 * counted.sum(), 1)
 
 
 def mix(z_c: Array, z_tau: Array) -> Array:
