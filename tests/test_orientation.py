@@ -136,8 +136,10 @@ def test_turned_rows_are_learnt_like_episodes_that_went_there():
 
 
 def test_what_cannot_be_turned_says_so():
+    agent = agents.make(TINY.replace(turned_share=0.5), SPEC)  # as a controller over frozen skills does
+    state = agent.init(jax.random.key(0))
     with pytest.raises(UserError, match="--observation oriented"):
-        agents.make(TINY.replace(turned_share=0.5), SPEC)
+        agent.update(state, batch_of(jax.random.key(1), 8), jax.random.key(2))
     for labels in ({"no_relabel": True}, {"relabel": "roll"}, {"relabel": "random"}):
         with pytest.raises(UserError, match="do not turn"):
             validate(Config().replace(turned_share=0.5, **labels))

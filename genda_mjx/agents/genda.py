@@ -60,11 +60,6 @@ def make(config: Config, spec: Spec) -> Agent:
     net = Networks(config, spec)
     skills = SkillSpace("directions", config.skill_dim)
     policy = sac.of(config, spec.action, target_entropy=-spec.action)
-    if options.turned_share and spec.turned is None:
-        raise UserError(
-            "--turned_share needs a body that turns freely and observes how it lies: fish, quadruped, humanoid or dog "
-            "with --observation oriented"
-        )
     learns_gate = not options.no_relabel and options.relabel == "mix"
     model_adam, gate_adam = optax.adam(config.learning_rate), optax.adam(options.gate_learning_rate)
 
@@ -84,6 +79,11 @@ def make(config: Config, spec: Spec) -> Agent:
         size = len(batch.a)
         if not options.turned_share:
             return batch, jnp.ones(size, bool)
+        if spec.turned is None:  # only learning needs it: skills are frozen in a maze, which cannot be turned
+            raise UserError(
+                "--turned_share needs a body that turns freely and observes how it lies: fish, quadruped, humanoid or "
+                "dog with --observation oriented"
+            )
         chance, turns = devices.own_rows(lambda rows: jax.random.uniform(key, (rows, 2)), size).T
         as_rolled = chance >= options.turned_share
         angles = jnp.where(as_rolled, 0.0, 2 * jnp.pi * turns)
