@@ -10,6 +10,7 @@ import pytest
 
 import envs
 from envs.physics import cholesky, cholesky_cuda, cholesky_kernel, solver
+from genda_mjx.runs import start
 
 
 def problem(seed: int, dofs: int = 12, contacts: int = 20) -> tuple:
@@ -115,9 +116,13 @@ def test_newton_with_the_gpu_s_cholesky_finds_the_same(monkeypatch):
 def test_an_old_gpu_keeps_the_library(monkeypatch):
     for capability, kernel in (("7.5", False), ("8.0", True), ("10.0", True), ("gfx90a", True), (None, True)):
         device = SimpleNamespace() if capability is None else SimpleNamespace(compute_capability=capability)
-        monkeypatch.setattr(jax, "local_devices", lambda device=device: [device])
-        assert cholesky_cuda.fits(22) == kernel
-        assert not cholesky_cuda.fits(cholesky_cuda.MOST_DOFS + 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(jax, "local_devices", lambda device=device: [device])
+            patch.setenv(cholesky_cuda.CHOICE, "")  # so that it is put back afterwards
+            patch.delenv(cholesky_cuda.CHOICE)
+            start.choose_solver()
+            assert cholesky_cuda.fits(22) == kernel
+            assert not cholesky_cuda.fits(cholesky_cuda.MOST_DOFS + 1)
 
 
 def many_problems(dry: bool = False) -> tuple:

@@ -6,7 +6,7 @@ are enough to fill a GPU, and a warp waits for no other. `vmap` makes the copies
 (docs/performance.md).
 """
 
-import re
+import os
 from functools import partial
 
 import jax
@@ -17,17 +17,17 @@ from jax.experimental.pallas import triton as plgpu
 
 Array = jax.Array
 BLOCK = 16  # rows and columns of a tile, the smallest that Triton multiplies
+CHOICE = "GENDA_CUDA_SOLVER"  # environment variable; "library": never the kernel
 MOST_DOFS = 80  # fifteen tiles are half of the registers that a warp may have; more has not been compiled
 
 
 def fits(size: int) -> bool:
-    """Whether the kernel takes so many dofs, and this computer's GPUs take the kernel.
+    """Whether the kernel takes so many dofs, and nobody asked for the library.
 
-    Triton knows Ampere and newer ones (compute capability 8.0). Without a GPU here, one that is only compiled for is
-    taken to be new enough.
+    Triton knows Ampere and newer GPUs (compute capability 8.0); on older ones `GENDA_CUDA_SOLVER=library` must be set,
+    which `genda_mjx.runs.start` does by itself. The GPU is not asked here: a program may be traced for another one.
     """
-    found = (str(getattr(device, "compute_capability", "")) for device in jax.local_devices())
-    return size <= MOST_DOFS and not any(re.fullmatch(r"[1-7]\.\d", capability) for capability in found)
+    return size <= MOST_DOFS and os.environ.get(CHOICE) != "library"
 
 
 @partial(jax.jit, static_argnames="interpret")

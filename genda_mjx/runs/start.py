@@ -2,12 +2,14 @@
 
 import glob
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import jax
 
+from envs.physics import cholesky_cuda
 from genda_mjx.config import UserError
 from genda_mjx.runs.checkpoint import NO_ROOM, NotWritten
 
@@ -17,6 +19,7 @@ PLUGINS = {"cuda": "cuda12", "gpu": "cuda12", "tpu": "tpu"}  # jax platform -> w
 def prepare(compile_cache: str) -> None:
     """Checks and sets up jax, before anything is built or compiled; in a pod after `processes.start`."""
     check_devices()
+    choose_solver()
     check_jax()
     keep_compilations(compile_cache)
 
@@ -33,6 +36,13 @@ def check_devices() -> None:
         raise UserError(
             f"JAX_PLATFORMS asks for {asked}, which jax cannot use here ({reason}); {install}unset JAX_PLATFORMS"
         ) from error
+
+
+def choose_solver() -> None:
+    """Keeps the library's solver on NVIDIA GPUs that our kernel is not made for (before compute capability 8.0)."""
+    found = (str(getattr(device, "compute_capability", "")) for device in jax.local_devices())
+    if any(re.fullmatch(r"[1-7]\.\d", capability) for capability in found):
+        os.environ.setdefault(cholesky_cuda.CHOICE, "library")
 
 
 def devices_found() -> str | None:
