@@ -48,9 +48,16 @@ def begin(env: SkillEnv, agent: Agent, key: Array, count: int, size: int) -> Coh
 
 
 def advance(
-    env: SkillEnv, agent: Agent, state: AgentState, cohorts: Cohorts, key: Array, iteration: Array, warmup: Array
+    env: SkillEnv,
+    agent: Agent,
+    state: AgentState,
+    cohorts: Cohorts,
+    key: Array,
+    iteration: Array,
+    warmup: Array,
+    noise_steps: int = 1,
 ) -> tuple[Cohorts, Episode, Array, Array]:
-    """T/G steps of all copies: one cohort starts its episodes, one ends them.
+    """T/G steps of all copies: one cohort starts its episodes, one ends them. noise_steps: as in `rollout.collect`.
 
     Returns the M episodes that end, which of them are valid [M], and whether they are whole.
     """
@@ -70,9 +77,8 @@ def advance(
     fresh = rollout.start_episodes(env, agent, key_reset, key_skill, size)
     envs, z = jax.tree.map(put, (cohorts.envs, cohorts.skill), fresh)
     choose = rollout.explore_or_act(env, agent, state, joined(z), warmup)
-    envs, steps = rollout.step_envs(
-        env, jax.tree.map(joined, envs), choose, key_act, env.episode_length // count, partial(rollout.stored_rows, env)
-    )
+    length, keep = env.episode_length // count, partial(rollout.stored_rows, env)
+    envs, steps = rollout.step_envs(env, jax.tree.map(joined, envs), choose, key_act, length, keep, noise_steps)
     envs = jax.tree.map(parted, envs)
 
     def record(store: Array, new: Array) -> Array:

@@ -83,6 +83,9 @@ class Config:
     ema_rate: float = 0.005  # step of the moving averages of phi and of the critics
     initial_alpha: float = 0.01  # SAC temperature at the start; learned, but for diayn fixed
 
+    # Beyond the paper: steps for which the noise of actions is held while collecting; 1 draws it anew at every step.
+    noise_steps: int = 1
+
     max_horizon: int = 5  # a batch has the state c steps later, c drawn from 1..max_horizon
 
     # Evaluation, files, logging
@@ -151,6 +154,7 @@ def validate(config: Config) -> None:
         config,
         *("num_envs", "cohorts", "num_seeds", "total_steps", "batch_size", "hidden", "skill_dim", "buffer_size", "utd"),
         *("learning_rate", "eval_episodes", "max_horizon", "iterations_per_dispatch", "keep_last", "initial_alpha"),
+        "noise_steps",
     )
     check_not_negative(config, "eval_every", "checkpoint_every", "keep_every", "warmup_episodes", "seed")
     check_shares(config, "discount", "ema_rate")

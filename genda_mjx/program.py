@@ -72,9 +72,10 @@ def collect(
     """The episodes under way, this device's share of the M that end, which of them are valid, and if they are whole."""
     config, schedule, env, agent = parts
     if config.cohorts > 1:
-        return cohorts.advance(env, agent, state.agent, state.cohorts, key, state.iteration, warmup)
+        under_way, iteration = state.cohorts, state.iteration
+        return cohorts.advance(env, agent, state.agent, under_way, key, iteration, warmup, config.noise_steps)
     share = schedule.episodes_at_once // devices.number()
-    return None, *rollout.collect(env, agent, state.agent, key, share, warmup), True
+    return None, *rollout.collect(env, agent, state.agent, key, share, warmup, config.noise_steps), True
 
 
 def sample_batch(parts: Parts, ring: EpisodeRing, places: Places, key: Array) -> Batch:

@@ -35,12 +35,18 @@ class Steps(NamedTuple):
     actions: Array  # [steps, N, A]
 
 
-def collect(env: SkillEnv, agent: Agent, state: AgentState, key: Array, n: int, warmup: Array) -> tuple[Episode, Array]:
-    """n whole episodes with one random skill each, and which of them are valid [n]; uniform actions in the warm-up."""
+def collect(
+    env: SkillEnv, agent: Agent, state: AgentState, key: Array, n: int, warmup: Array, noise_steps: int = 1
+) -> tuple[Episode, Array]:
+    """n whole episodes with one random skill each, and which of them are valid [n]; uniform actions in the warm-up.
+
+    noise_steps: for so many steps what is random in an action stays the same.
+    """
     key_reset, key_skill, key_act = jax.random.split(key, 3)
     start, z = start_episodes(env, agent, key_reset, key_skill, n)
     choose = explore_or_act(env, agent, state, z, warmup)
-    last, steps = step_envs(env, start, choose, key_act, env.episode_length, partial(stored_rows, env))
+    keep = partial(stored_rows, env)
+    last, steps = step_envs(env, start, choose, key_act, env.episode_length, keep, noise_steps)
     return join(env, steps, last, z), ~last.info["failed"]
 
 
@@ -85,14 +91,20 @@ def explore_or_act(env: SkillEnv, agent: Agent, state: AgentState, z: Array, war
     return choose
 
 
-def step_envs(env: SkillEnv, start: State, choose: Choose, key: Array, count: int, keep: Keep) -> tuple[State, Steps]:
-    """Takes `count` steps of N copies and keeps what `keep` takes of each state before its step."""
+def step_envs(
+    env: SkillEnv, start: State, choose: Choose, key: Array, count: int, keep: Keep, noise_steps: int = 1
+) -> tuple[State, Steps]:
+    """Takes `count` steps of N copies and keeps what `keep` takes of each state before its step.
+
+    noise_steps: for so many steps `choose` gets the same key.
+    """
 
     def step(now: State, key: Array) -> tuple[State, Steps]:
         action = choose(now.obs, key)
         return jax.vmap(env.step)(now, action), Steps(jax.vmap(keep)(now), action)
 
-    return jax.lax.scan(step, start, jax.random.split(key, count))
+    keys = jax.random.split(key, -(-count // noise_steps))
+    return jax.lax.scan(step, start, keys if noise_steps == 1 else jnp.repeat(keys, noise_steps)[:count])
 
 
 def join(env: SkillEnv, steps: Steps, last: State, z: Array) -> Episode:

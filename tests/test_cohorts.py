@@ -59,3 +59,16 @@ def test_episodes_under_way_are_part_of_the_state(staggered):
         state, _ = program.run(state, np.int32(count))
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(state.replace(key=None)), together)
     assert program.run._cache_size() == 1
+
+
+@pytest.mark.parametrize(("cohorts", "held"), [(1, 4), (COHORTS, 2)])
+def test_the_noise_of_actions_is_held_for_as_long_as_asked(cohorts, held):
+    """Actions of the warm-up are noise alone: [4, 4, 2] steps with whole episodes, [2] * 5 with cohorts."""
+    config = CONFIG.replace(cohorts=cohorts, num_envs=SIZE * cohorts, warmup_episodes=99, noise_steps=held)
+    built = build(config, Walk(LENGTH))
+    state, _ = built.program.run(built.program.init(jax.random.key(0)), np.int32(cohorts))
+    actions = np.asarray(state.ring.episodes.actions)[0]  # [M, T, A]
+    blocks = np.arange(LENGTH) // held
+    changed = (np.diff(actions, axis=1) != 0).all(-1)
+    np.testing.assert_array_equal(changed, np.tile(np.diff(blocks) != 0, (SIZE, 1)))
+    assert (actions[0] != actions[1]).all()  # every copy has its own
