@@ -135,6 +135,19 @@ def test_turned_rows_are_learnt_like_episodes_that_went_there():
     assert 0.4 < metrics["kept"] < 0.6
 
 
+def test_turning_begins_when_it_is_told_to():
+    def turned(observations, angles):
+        return observations * jnp.where(angles[:, None] == 0, 1.0, -1.0)
+
+    own = {"keep_threshold": 1.0}  # as rolled, a row keeps its skill
+    later = agents.make(TINY.replace(turned_share=1.0, turned_after=1, **own), SPEC._replace(turned=turned))
+    state, batch = later.init(jax.random.key(0)), batch_of(jax.random.key(1), 8)
+    state, metrics = later.update(state, batch, jax.random.key(2))
+    assert metrics["kept"] == 1
+    _, metrics = later.update(state, batch, jax.random.key(2))
+    assert metrics["kept"] == 0
+
+
 def test_what_cannot_be_turned_says_so():
     agent = agents.make(TINY.replace(turned_share=0.5), SPEC)  # as a controller over frozen skills does
     state = agent.init(jax.random.key(0))

@@ -37,6 +37,7 @@ class Options(rep.ConstraintOptions):
     keep_floor_after: int = 0  # gradient steps after which that floor holds
     # Beyond the paper: a share, drawn at random, that is learnt as if its episode had been turned about the vertical.
     turned_share: float = 0.0
+    turned_after: int = 0  # gradient steps after which that share is turned
     gate_learning_rate: float = 1e-2  # Adam, gate classifier
     gate_planes: int = 8  # random hyperplanes that hash a skill
     no_cib: bool = False  # ablation: the actor sees the raw observation
@@ -46,10 +47,15 @@ class Options(rep.ConstraintOptions):
     def check(self) -> None:
         super().check()
         check_positive(self, "gate_learning_rate", "gate_planes", "cib_dim")
-        check_not_negative(self, "beta", "kl_weight", "keep_floor_after")
+        check_not_negative(self, "beta", "kl_weight", "keep_floor_after", "turned_after")
         check_shares(self, "mix_ratio", "keep_threshold", "keep_floor", "turned_share")
         if self.turned_share and (self.no_relabel or self.relabel in ("roll", "random")):
             raise UserError("--turned_share: these labels do not turn with an episode; use --relabel mix, c or tau")
+
+
+def since(state: AgentState, updates: int, share: float) -> Array:
+    """A share that is 0 before so many gradient steps."""
+    return jnp.where(state.updates < updates, 0.0, share)
 
 
 MODEL = ("phi", "encoder", "decoder", "log_lambda")  # one Adam: these losses share no parameter and see the old phi
@@ -74,7 +80,7 @@ def make(config: Config, spec: Spec) -> Agent:
     def act(state: AgentState, obs: Any, z: Array, key: Array | None = None) -> Array:
         return policy.act(state.params, net.seen(state.params, obs), z, key)
 
-    def turn(batch: Batch, key: Array) -> tuple[Batch, Array]:
+    def turn(state: AgentState, batch: Batch, key: Array) -> tuple[Batch, Array]:
         """A share of the batch with its episodes turned about the vertical, and which rows stay as they were [B]."""
         size = len(batch.a)
         if not options.turned_share:
@@ -85,7 +91,7 @@ def make(config: Config, spec: Spec) -> Agent:
                 "dog with --observation oriented"
             )
         chance, turns = devices.own_rows(lambda rows: jax.random.uniform(key, (rows, 2)), size).T
-        as_rolled = chance >= options.turned_share
+        as_rolled = chance >= since(state, options.turned_after, options.turned_share)
         angles = jnp.where(as_rolled, 0.0, 2 * jnp.pi * turns)
         s, s_next, s_c, s_0, s_T = (
             spec.turned(seen, angles) for seen in (batch.s, batch.s_next, batch.s_c, batch.s_0, batch.s_T)
@@ -115,7 +121,7 @@ def make(config: Config, spec: Spec) -> Agent:
         keep = relabel.keep_rollout(logit, options.keep_threshold)
         if options.keep_floor > 0:
             chance = devices.own_rows(lambda rows: jax.random.uniform(key, (rows,)), size)
-            keep = keep | (chance < jnp.where(state.updates < options.keep_floor_after, 0.0, options.keep_floor))
+            keep = keep | (chance < since(state, options.keep_floor_after, options.keep_floor))
         keep = keep & as_rolled
         return z_tau, jnp.where(keep[:, None], batch.z_roll, z_mix), keep.mean()
 
@@ -155,7 +161,7 @@ def make(config: Config, spec: Spec) -> Agent:
     def update(state: AgentState, batch: Batch, key: Array) -> tuple[AgentState, Metrics]:
         """One gradient step of everything on one batch."""
         key_label, key_cib, key_next, key_actor, key_prior = jax.random.split(key, 5)
-        batch, as_rolled = turn(batch, jax.random.fold_in(key_label, 1))
+        batch, as_rolled = turn(state, batch, jax.random.fold_in(key_label, 1))
         z_tau, z, kept = labels(state, batch, as_rolled, key_label)
 
         # phi, lambda, CIB and gate: all from the old parameters.
