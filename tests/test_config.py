@@ -37,6 +37,19 @@ def test_flags_win_over_presets_wherever_they_stand():
     assert parse(["--preset", "small", "--hidden", "1024"]).hidden == 1024
 
 
+def test_small_quadruped_turns_episodes_only_where_they_can_be_turned():
+    quadruped = ["--env", "quadruped", "--preset", "small"]
+    assert parse(quadruped).agent.turned_share == 0.5 and parse(quadruped).agent.keep_floor == 1
+    assert parse([*quadruped, "--no_cib"]).agent.turned_share == 0.5
+    for flags in ("--no_relabel", "--relabel roll", "--relabel random", "--observation paper", "--pixels"):
+        config = parse([*quadruped, *flags.split()])
+        c.validate(config)
+        assert config.agent.turned_share == config.agent.keep_floor == 0
+    c.validate(parse([*quadruped, "--algo", "metra"]))
+    with pytest.raises(UserError, match="--turned_share"):
+        c.validate(parse([*quadruped, "--no_relabel", "--turned_share", "0.5"]))
+
+
 def test_a_list_of_skills_is_longer_than_a_direction():
     assert parse(["--algo", "metra", "--discrete"]).skill_dim == 16
     assert parse(["--algo", "metra", "--discrete", "--skill_dim", "24"]).skill_dim == 24

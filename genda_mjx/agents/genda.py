@@ -44,12 +44,17 @@ class Options(rep.ConstraintOptions):
     cib_dim: int = 256  # dimension of the CIB embedding that the actor sees
     kl_weight: float = 0.1  # weight of the KL term against reconstruction
 
+    @property
+    def labels_turn(self) -> bool:
+        """Whether the policy's labels show where an episode went, and so turn with it."""
+        return not self.no_relabel and self.relabel not in ("roll", "random")
+
     def check(self) -> None:
         super().check()
         check_positive(self, "gate_learning_rate", "gate_planes", "cib_dim")
         check_not_negative(self, "beta", "kl_weight", "keep_floor_after", "turned_after")
         check_shares(self, "mix_ratio", "keep_threshold", "keep_floor", "turned_share")
-        if self.turned_share and (self.no_relabel or self.relabel in ("roll", "random")):
+        if self.turned_share and not self.labels_turn:
             raise UserError("--turned_share: these labels do not turn with an episode; use --relabel mix, c or tau")
 
 

@@ -28,7 +28,10 @@ def parse(arguments: list[str] | None = None) -> Config:
         refuse_others(base.algo, unknown)
     else:
         many = first.num_envs if names(flags).isdisjoint(SCHEDULE_FLAGS) else None
-        base = preset(first.env, first.preset, first.algo, many, pixels=first.pixels, **dataclasses.asdict(first.agent))
+        chosen = dataclasses.asdict(first.agent)
+        if "observation" in names(flags):
+            chosen["observation"] = first.observation
+        base = preset(first.env, first.preset, first.algo, many, pixels=first.pixels, **chosen)
     config, _ = _parse_over(base, given)
     return dataclasses.replace(config, out=str(run_folder(first)))
 
