@@ -9,8 +9,11 @@ operands rounded first, forward and backward, as the chip would; those of the ph
     gpu  high and default: one product of TF32 (10 bits of mantissa)
 """
 
+import os
 import sys
 from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from jax import lax
 from jax._src.interpreters import mlir

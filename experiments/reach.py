@@ -8,10 +8,13 @@ Where that is in phi, a linear map says, fitted to the displacements of the run'
 direction shows where skills are missing; beside a controller's success it shows what learning to choose is worth.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import jax
 import jax.numpy as jnp
