@@ -20,7 +20,12 @@ METHODS: Variants = {
     "diayn": ("--algo", "diayn"),
     "cic": ("--algo", "cic"),
 }
-UTD = ("0.125", "0.25", "0.5", "1.0")  # 0.125 is called common; the axis of the figure is not in the source
+
+
+def updates_per_step(*utds: str, genda: tuple[str, ...] = ()) -> Variants:
+    algos = {"genda": genda, "metra": ("--algo", "metra")}
+    return {f"{algo}_utd{utd}": (*flags, "--utd", utd) for algo, flags in algos.items() for utd in utds}
+
 
 EXPERIMENTS: dict[str, Experiment] = {
     "methods": Experiment(
@@ -42,7 +47,24 @@ EXPERIMENTS: dict[str, Experiment] = {
         "update-to-data test: METRA against GenDa",
         ("humanoid",),
         4,
-        {f"{algo}_utd{utd}": ("--algo", algo, "--utd", utd) for algo in ("genda", "metra") for utd in UTD},
+        updates_per_step("0.125", "0.25", "0.5", "1.0"),  # 0.125 is called common; the axis is not in the source
+    ),
+    "utd_small": Experiment(
+        "the update-to-data test around the small preset's 0.2 (ours)",
+        ("quadruped", "fish"),
+        3,
+        # what the preset switches on after so many updates would begin at other steps in each
+        updates_per_step("0.05", "0.2", "0.8", genda=("--keep_floor", "0", "--turned_share", "0")),
+    ),
+    "metra": Experiment(
+        "METRA's own learning rate and updates per step (ours)",
+        ("quadruped", "fish"),
+        1,
+        {
+            f"rate{rate}_utd{utd}": ("--algo", "metra", "--learning_rate", rate, "--utd", utd)
+            for rate in ("1e-4", "5e-4", "1e-3")
+            for utd in ("0.05", "0.2")
+        },
     ),
     "beta": Experiment(
         "weight of the uniformity loss",
