@@ -48,7 +48,7 @@ def test_priors():
 
 @pytest.mark.parametrize(("algo", "dim", "alpha"), [("diayn", 50, 0.1), ("cic", 64, 0.01)])
 def test_presets_win_over_those_of_the_body(algo, dim, alpha):
-    for env, small in (("fish", (256, 0.05)), ("point", (8, 0.125))):
+    for env, small in (("fish", (256, 0.2)), ("point", (8, 0.125))):
         config = parse(["--env", env, "--algo", algo, "--preset", "small"])
         assert (config.skill_dim, config.initial_alpha) == (dim, alpha)
         assert (config.num_envs, config.utd) == small  # one schedule for all agents

@@ -30,14 +30,14 @@ def test_paper_defaults_of_every_body():
 
 def test_flags_win_over_presets_wherever_they_stand():
     small = parse(["--preset", "small", "--env", "fish"])
-    assert (small.hidden, small.skill_dim) == (64, 3)
+    assert (small.hidden, small.skill_dim) == (128, 3)
     for order in (["--hidden", "77", "--preset", "small"], ["--preset", "small", "--hidden", "77"]):
         assert parse(["--env", "fish", *order]) == dataclasses.replace(small, hidden=77)
     # A flag that repeats the paper's value is still the user's word against the preset.
     assert parse(["--preset", "small", "--hidden", "1024"]).hidden == 1024
 
 
-def test_small_quadruped_turns_episodes_only_where_they_can_be_turned():
+def test_small_presets_go_beyond_the_paper_only_where_episodes_can_be_turned():
     quadruped = ["--env", "quadruped", "--preset", "small"]
     assert parse(quadruped).agent.turned_share == 0.5 and parse(quadruped).agent.keep_floor == 1
     assert parse([*quadruped, "--no_cib"]).agent.turned_share == 0.5
@@ -46,6 +46,9 @@ def test_small_quadruped_turns_episodes_only_where_they_can_be_turned():
         c.validate(config)
         assert config.agent.turned_share == config.agent.keep_floor == 0
     c.validate(parse([*quadruped, "--algo", "metra"]))
+    fish = ["--env", "fish", "--preset", "small"]
+    assert parse(fish).agent.keep_floor == 0.5 and parse(fish).agent.turned_share == 0
+    assert parse([*fish, "--observation", "paper"]).agent.keep_floor == 0  # then it learns as in the paper
     with pytest.raises(UserError, match="--turned_share"):
         c.validate(parse([*quadruped, "--no_relabel", "--turned_share", "0.5"]))
 
