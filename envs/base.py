@@ -28,6 +28,7 @@ class SkillEnv(Env):
     withheld = 0  # last entries of a vector observation that are for the policy only: no representation sees them
     bin_size = 1.0  # m, side of a coverage bin
     movable = True  # starts can be moved over the floor: `reset_at`
+    moved_starts: tuple[float, ...] = (3.0, 10.0)  # m, distances of moved starts that skills are tested from
     history = 1  # rows of the replay that make an observation; more where frames are stacked
     headline, unit = "coverage", "bins"  # the measure that progress, plots and tables lead with, and what it counts
 

@@ -15,6 +15,7 @@ class Fish(Body):
     world_vectors = (0, 14)  # place, velocity of the torso
     position_size = 3
     bin_size = 0.01
+    moved_starts = (0.5, 1.0)  # m: it swims half a metre in an episode
     normalizer_episodes = 1024
     tasks = ("fs_rg",)
     goal_ahead = 0.5  # m, along its +y axis, towards the mouth

@@ -17,6 +17,7 @@ class Point(Body):
     name = "point"
     control_timestep = 0.025
     normalizer_episodes = 1024
+    moved_starts = (10.0, 50.0)  # m
     wall_condim = 1  # a puck glides along walls
     camera = "above"
     floor_size = 60.0  # m: as far as it gets

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import tyro
 
 from envs.base import SkillEnv
-from experiments import draw, floors, workers
+from experiments import draw, shifts, workers
 from experiments.grids import EXPERIMENTS, Experiment
 from genda_mjx import agents, schedule
 from genda_mjx import config as configuration
@@ -149,16 +149,20 @@ def main() -> None:
         print(f"{options.experiment}: {experiment.shows}")
         print_cost(configs)
         return
+    out, body = folder(options, experiment), body_class(configs[0].env)
+    step = schedule.derive(configs[0], body.episode_length).total_steps
     if not options.draw_only:
-        train(configs, jobs=jobs_here(options.jobs))
-    out = folder(options, experiment)
+        jobs = jobs_here(options.jobs)
+        train(configs, jobs=jobs)
+        if body.movable:
+            shifts.move_missing(configs, step, jobs)
     title = f"{experiment.shows} ({configs[0].env})"
-    body = body_class(configs[0].env)
     print(draw.draw(out, title, list(experiment.variants), body.unit))
+    done = [config for config in configs if state_of(config, step) == "done"]
+    if done and body.movable:
+        print(shifts.moved(out, done, step))
     if experiment.on_floors:
-        step = schedule.derive(configs[0], body.episode_length).total_steps
-        done = [config for config in configs if state_of(config, step) == "done"]
-        print(floors.table(out, done, step))
+        print(shifts.background(out, done, step))
     print(f"wrote {out}/{body.headline}.png and .md; command: python -m experiments.run {' '.join(sys.argv[1:])}")
 
 

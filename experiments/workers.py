@@ -57,7 +57,12 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 
 def work(config: Config, core: int) -> None:
-    """In the new process: the whole run on one core. The terminal's Ctrl-C goes to the parent, which passes it on."""
+    """In the new process: the whole run on one core."""
+    on_core(config, core, lambda: sys.exit(0 if training.train(config) else STOPPED))
+
+
+def on_core(config: Config, core: int, job: Callable[[], None]) -> None:
+    """In a new process: a job for a run, on one core. The terminal's Ctrl-C goes to the parent, which passes it on."""
     os.setsid()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
@@ -65,7 +70,7 @@ def work(config: Config, core: int) -> None:
     with log_of(config).open("a") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-        start.main(lambda: sys.exit(0 if training.train(config) else STOPPED))
+        start.main(job)
 
 
 def interrupt(*_: Any) -> None:

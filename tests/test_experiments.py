@@ -1,5 +1,6 @@
 """Grids of runs: every variant is a valid command, what is done is kept, what was stopped goes on."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from trainer_helpers import Walk
 
-from experiments import draw, run
+from experiments import draw, run, shifts
 from experiments.grids import EXPERIMENTS, Experiment
 from genda_mjx import agents
 from genda_mjx import config as configuration
@@ -57,6 +58,20 @@ def test_grid_trains_what_is_missing(tmp_path, capsys):
     found = dict(zip(header, row, strict=True))
     assert found["upright share"] == "" and -1 <= float(found["alignment"]) <= 1 and float(found["mean distance"]) > 0
 
+    # From moved starts: "a" is evaluated, "b" only afterwards, and what is known is not made again.
+    a, b = configs("120")
+    shifts.move_missing([a], 120, env=Walk())
+    result = tmp_path / "a-seed0" / "eval" / "result_120_offsets.json"
+    (near, far), written = json.loads(result.read_text())["offsets"], result.stat().st_mtime_ns
+    assert [near["distance"], far["distance"]] == [3.0, 10.0]
+    text = shifts.moved(tmp_path, [a, b], 120, Walk())
+    (row,) = text.splitlines()[2:]
+    bins = f"{near['coverage']:.0f}"
+    assert row.startswith(f"| a | 1 | {bins} ± 0 ({bins}) | {near['consistency']:.2f} ± 0.00 (")
+    assert f"| {far['consistency_min']:.2f} ± 0.00 (" in row and (tmp_path / "moved.md").read_text() == text + "\n"
+    shifts.move_missing([a, b], 120, env=Walk())
+    assert result.stat().st_mtime_ns == written and len(shifts.moved(tmp_path, [a, b], 120, Walk()).splitlines()) == 4
+
 
 def test_table_is_mean_and_spread_at_the_last_common_step(tmp_path):
     def write(name, coverage):
@@ -89,6 +104,6 @@ def test_headline_and_other_measures_are_named_by_the_csv(tmp_path):
 def test_results_in_the_docs_still_draw(tmp_path, name):
     shutil.copytree(RESULTS / name, tmp_path / name)
     text = draw.draw(tmp_path / name)
-    (kept,) = (path for path in (RESULTS / name).glob("*.md") if path.stem != "background")
+    (kept,) = (path for path in (RESULTS / name).glob("*.md") if path.stem not in ("background", "moved"))
     numbers = [line.split("|")[1:9] for line in kept.read_text().splitlines()[2:]]
     assert [line.split("|")[1:9] for line in text.splitlines()[2:]] == numbers
