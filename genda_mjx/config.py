@@ -63,7 +63,7 @@ class Config:
     hidden: int = 1024  # width of both hidden layers, all networks
     skill_dim: int = 2  # d, dimension of a skill; the number of skills where they are a list
     # Of float32 products in the networks on accelerators: in full, in three bfloat16 passes (TPU) or TF32 (GPU), or in
-    # one bfloat16 pass (TPU). A CPU and all physics compute in full. docs/performance.md compares how they learn.
+    # one bfloat16 pass (TPU). A CPU and all physics compute in full. docs/accelerators.md compares how they learn.
     precision: Literal["highest", "high", "default"] = "high"
     bf16: bool = False  # bfloat16 matrix products in the networks (parameters and physics stay float32)
 

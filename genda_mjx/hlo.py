@@ -24,7 +24,7 @@ COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute
 HOST = ("infeed", "outfeed", "send", "recv")  # opcodes that talk to the host
 LAUNCH = 2.5e-6  # s, our assumption for one kernel of a GPU that does little; graphs of kernels need less
 # Cycles of what libtpu gives no estimate for, of shape [..., N, ..., n, n], read off its own schedules of n = 22 and 79
-# (docs/performance.md): Cholesky takes one matrix after the other, the inversion of a triangle 128 at a time.
+# (docs/accelerators.md): Cholesky takes one matrix after the other, the inversion of a triangle 128 at a time.
 LIBRARY = {
     'custom_call_target="Cholesky"': lambda copies, n: 162 * n * copies,
     'custom_call_target="InvertDiagBlocks': lambda copies, n: 20 * n**2 * math.ceil(copies / 128),

@@ -2,7 +2,7 @@
 
 The library's factorisation takes one matrix after the other and waits for each column: 12,800 cycles for each dog on a
 v5e by the compiler's own schedule. With the copies along the lanes, or along a CPU's vectors, every operation works on
-all of them (docs/performance.md).
+all of them (docs/accelerators.md).
 """
 
 import jax

@@ -3,7 +3,7 @@
 The library takes three calls for it, and each of them passes all matrices through memory. Here one warp takes one copy
 from matrix to solution and keeps it in registers, as tiles of 16 x 16 numbers; a dog's do not quite fit. 2048 copies
 are enough to fill a GPU, and a warp waits for no other. `vmap` makes the copies the kernel's grid
-(docs/performance.md).
+(docs/accelerators.md).
 """
 
 import os

@@ -3,7 +3,7 @@
 As operations of whole arrays (`cholesky.solve`) the factorisation is hundreds of them, each of which the compiler
 schedules and whose results pass through memory. Here 128 copies at a time go from the matrix to the solution, in
 registers where it counts, and loops stay loops: 154 us instead of 1,719 for 2048 dogs on a v5e by the compiler's
-schedule, compiled in 2 CPU-seconds instead of 36 (docs/performance.md).
+schedule, compiled in 2 CPU-seconds instead of 36 (docs/accelerators.md).
 """
 
 from functools import partial

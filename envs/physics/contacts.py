@@ -77,7 +77,7 @@ def nearest(distance: Array, entries: Any, count: int) -> Any:
     """The `count` entries (leaves [n, ...]) with the smallest distances [n], nearest first, the earlier one of equals.
 
     A CPU sorts and gathers. On accelerators both are slow and want the copies first; comparing every two entries is
-    cheaper there as long as the list is short. Of a long one a TPU gathers whole rows (docs/performance.md).
+    cheaper there as long as the list is short. Of a long one a TPU gathers whole rows (docs/accelerators.md).
     """
     if len(distance) <= SHORT:
         ways = {"cpu": nearest_by_sorting, "default": nearest_by_ranks}
