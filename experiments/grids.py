@@ -43,6 +43,18 @@ EXPERIMENTS: dict[str, Experiment] = {
             "neither": ("--no_relabel", "--no_cib"),
         },
     ),
+    "claims": Experiment(
+        "GenDa, its parts, and the methods that it builds on (ours)",
+        ("quadruped", "fish"),
+        3,
+        {
+            "genda": (),
+            "no_relabel": ("--no_relabel",),
+            "no_cib": ("--no_cib",),
+            "metra": METHODS["metra"],
+            "csf": METHODS["csf"],
+        },
+    ),
     "utd": Experiment(
         "update-to-data test: METRA against GenDa",
         ("humanoid",),

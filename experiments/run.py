@@ -34,7 +34,8 @@ REACHED = 0.6  # share of the matrix-product rate that an update gets, `python -
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    # methods, components, utd, beta, relabel, mixture, background or kitchen of the paper; utd_small or metra of ours
+    # methods, components, utd, beta, relabel, mixture, background or kitchen of the paper; claims, utd_small or metra
+    # of ours
     experiment: tyro.conf.Positional[str]
     env: str = ""  # body; the paper's first for this experiment if not given
     preset: str = "paper"  # as in train.py; small is for a CPU
