@@ -35,6 +35,7 @@ class Options:
     # Skills
     episodes: int = 48  # deterministic episodes, one random skill each
     floor: Literal["paper", "unicolor", "gradation"] | None = None  # colours of the floor, for a run with --pixels
+    start: Literal["paper", "standing"] | None = None  # how bodies start, if not as in the run
     offset: tuple[float, float] | None = None  # also start every episode shifted by X Y metres, with the same skills
     offsets: tuple[float, ...] = ()  # distances in metres: the same in eight directions each, as a table
 
@@ -52,8 +53,10 @@ def parse(arguments: list[str] | None = None) -> Options:
     """Parsed twice, as for training: the first pass finds the preset, the second lets every flag win over it."""
     flags = Annotated[Options, tyro.conf.FlagCreatePairsOff]
     first = tyro.cli(flags, args=arguments)
-    if first.film.video and (first.goal.task or first.explore or first.offset or first.offsets):
-        raise UserError("--video shows an evaluation that is recorded: give --explore, --offset or --task without it")
+    if first.film.video and (first.goal.task or first.explore or first.offset or first.offsets or first.start):
+        raise UserError(
+            "--video shows an evaluation that is recorded: give --explore, --start, --offset or --task without it"
+        )
     if first.goal.task is None:
         given = [field.name for field in dataclasses.fields(TaskOptions) if getattr(first.goal, field.name) is not None]
         if given:
@@ -61,6 +64,8 @@ def parse(arguments: list[str] | None = None) -> Options:
         return first
     if first.offset is not None or first.offsets:
         raise UserError("--offset and --offsets move the starts of skills; move a task with --goal_center X Y")
+    if first.start is not None:
+        raise UserError("--start shows skills from another start; a task keeps the start of the run")
     if first.floor is not None:
         raise UserError("--floor shows skills on another floor; a task keeps the floor of the run")
     preset = first.controller_preset or matching_preset(read_run(first.ckpt).preset)
@@ -76,7 +81,7 @@ def main() -> None:
         result = show(folder, step, options.film, cache)
     elif options.goal.task is None:
         skills = (options.episodes, options.seed, options.offset, options.offsets, cache)
-        result = evaluate(folder, step, *skills, explore=options.explore, floor=options.floor)
+        result = evaluate(folder, step, *skills, explore=options.explore, floor=options.floor, starts=options.start)
     else:
         seeds = range(options.seed, options.seed + options.seeds)
         result = run_task(folder, step, options.goal, options.controller, seeds, cache, explore=options.explore)

@@ -73,11 +73,13 @@ class Body(SkillEnv):
         bank_size: int = 4096,
         maze: Maze | None = None,
         orientation: bool = False,
+        standing: bool = False,
     ):
         """normalize: standardise observations with the body's fixed mean and std (`envs.normalizer`).
         offset: xy shift of every start, m. fixed_start: always start from this state of the bank.
         bank_size: number of start states drawn by the reset law. maze: walls around the body; starts that keep clear of
-        them are in `envs.tasks.goals`. orientation: observations end with the torso's axes, for the policy only."""
+        them are in `envs.tasks.goals`. orientation: observations end with the torso's axes, for the policy only.
+        standing: start still and upright (`resets.stand`), instead of by the body's own law."""
         if np.shape(offset) != (2,):
             raise ValueError(f"offset must be two numbers (x, y) in metres, got {offset!r}")
         if fixed_start is not None and not 0 <= fixed_start < bank_size:
@@ -94,6 +96,9 @@ class Body(SkillEnv):
         self.physics_steps = round(steps)
         if abs(steps - self.physics_steps) > 1e-6:
             raise ValueError(f"{self.name}: agent step is not a whole number of physics steps ({steps})")
+        if standing and not self.stands:
+            raise ValueError(f"{self.name} has no feet to stand on: it starts by its own law")
+        self.standing = standing
         self.offset, self.fixed_start = np.asarray(offset, np.float32), fixed_start
         self.bank = resets.bank(self, bank_size)
         size = jax.eval_shape(lambda: self._observe_raw(self._start(jnp.zeros((), int), jnp.zeros(2)))).shape[0]

@@ -4,12 +4,10 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from envs import suite
+from envs import resets, suite
 from envs.body import Body
 
 TOES = ["toe_front_left", "toe_front_right", "toe_back_right", "toe_back_left"]  # sites of the force and torque sensors
-TILT = 0.02  # standard deviation of each quaternion component at the start
-RAISE = 0.01  # m, step of the height search
 
 
 class Quadruped(Body):
@@ -44,16 +42,8 @@ class Quadruped(Body):
 
     @classmethod
     def draw_start(cls, model, data, rng) -> np.ndarray:
-        """Near upright (METRA's and GenDa's law), raised from the floor in 1 cm steps until nothing touches."""
-        quat = np.array([1.0, 0, 0, 0]) + TILT * rng.standard_normal(4)
-        data.qpos[3:7] = quat / np.linalg.norm(quat)
-        data.qpos[:3] = 0
-        while True:
-            mujoco.mj_kinematics(model, data)
-            mujoco.mj_collision(model, data)
-            if data.ncon == 0:
-                return np.zeros(0)
-            data.qpos[2] += RAISE
+        """Standing (METRA's and GenDa's law)."""
+        return resets.stand(model, data, rng)
 
     def observe(self, quantities):
         """[81] torso xyz, hinges, rates, activations, torso velocity, upright, IMU, toe forces and torques."""

@@ -73,13 +73,18 @@ def check_camera(name: str) -> None:
 
 def env_of(config: Config, floor: str | None = None) -> SkillEnv:
     """The environment that a run trains on. floor: instead of the run's, for one that sees pixels."""
-    body = make_env(config.env, orientation=config.observation == "oriented")
+    body = make_env(config.env, **body_options(config))
     if not config.pixels:
         return body
     try:
         return Pixels(body, config.pixel_size, floor or config.floor)
     except ValueError as error:
         raise UserError(f"--pixels: {error}") from error
+
+
+def body_options(config: Config) -> dict[str, bool]:
+    """What a run changes about its body, in the words of `Body`."""
+    return {"orientation": config.observation == "oriented", "standing": config.start == "standing"}
 
 
 def make_env(name: str, **options) -> envs.Body:

@@ -70,6 +70,9 @@ class Config:
     # oriented, beyond the paper: policy and critic also see how the torso is turned, phi does not (docs/fidelity.md)
     observation: Literal["paper", "oriented"] = "paper"
 
+    # standing, beyond the paper: upright and still, as its quadruped does, for bodies that are dropped or thrown
+    start: Literal["paper", "standing"] = "paper"
+
     # Pixels: the agent sees the last three pictures of the body's camera instead of a vector
     pixels: bool = False  # any body with a camera; drawn on the device
     pixel_size: int = 64  # side of a picture: a multiple of 16, 48 or more

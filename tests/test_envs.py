@@ -120,6 +120,32 @@ def test_dog_and_fish_start_as_in_dm_control():
     np.testing.assert_allclose([low, high], [[-0.4, -0.4, 0.1], [0.4, 0.4, 0.3]], atol=0.01)
 
 
+@pytest.mark.parametrize("body", ["humanoid", "dog"])
+def test_a_body_stands_still_one_search_step_above_the_floor(body):
+    model = envs.body_class(body).stock_spec().compile()
+    data, rng, rotation, tilts = mujoco.MjData(model), np.random.default_rng(0), np.zeros(9), set()
+    for _ in range(16):
+        mujoco.mj_resetData(model, data)
+        resets.stand(model, data, rng)
+        assert (data.qvel == 0).all() and (data.act == 0).all() and (data.qpos[7:] == model.qpos0[7:]).all()
+        mujoco.mju_quat2Mat(rotation, data.qpos[3:7])
+        assert rotation[0] > 0.95 and rotation[8] > 0.95  # faces +x, stands upright
+        tilts.add(rotation[8])
+        for lower, touches in ((0.0, False), (0.01, True)):
+            data.qpos[2] -= lower
+            mujoco.mj_forward(model, data)
+            assert (model.geom_bodyid[data.contact.geom] == 0).any() == touches
+    assert len(tilts) == 16
+
+
+def test_standing_starts_are_in_the_bank_and_not_for_a_fish():
+    env = envs.make("humanoid", standing=True, bank_size=4)
+    assert (1.2 < env.bank.qpos[:, 2]).all() and (env.bank.qpos[:, 3] > 0.99).all()
+    assert resets.cache_key(env, 4) != resets.cache_key(raw_env("humanoid"), 4)
+    with pytest.raises(ValueError, match="fish has no feet"):
+        envs.make("fish", standing=True)
+
+
 def test_bank_is_seeded_and_cached(tmp_path, monkeypatch):
     env = raw_env("fish")
     monkeypatch.setattr(resets, "CACHE", tmp_path)

@@ -187,6 +187,8 @@ def test_mistakes_on_the_command_line(point_run, tmp_path, monkeypatch, capsys):
         ("--task", "fs_rg", "--offset", "1", "2", *ckpt): "--goal_center X Y",
         ("--radius", "2", *ckpt): "--radius belongs to a task",
         ("--offsets", "-3", *ckpt): "distances in metres",
+        ("--task", "fs_rg", "--start", "paper", *ckpt): "a task keeps the start of the run",
+        ("--start", "standing", *ckpt): "point has no feet to stand on",
     }.items():
         with pytest.raises(SystemExit) as stop:
             call(monkeypatch, *arguments)

@@ -188,13 +188,14 @@ def make(
     radius: float | None = None,
     horizon: int | None = None,
     orientation: bool = False,
+    standing: bool = False,
 ) -> GoalTask:
     """A body's task. None takes the paper's value, whose lengths grow with the body's `task_scale`.
 
     maze_file: layout of task "maze", see `envs.tasks.layout`. separation: m, least start-goal distance (paper 3; code
     4.0 in mazes, not scaled). goal_range: m, half side of the open floor's square (paper 3.5; 5 for pixels). center: m,
-    where start and goals of the open floor lie. radius: m, a goal is reached within. horizon: agent steps. orientation:
-    as in `Body`, for skills that were trained with it.
+    where start and goals of the open floor lie. radius: m, a goal is reached within. horizon: agent steps. orientation,
+    standing: as in `Body`, for skills that were trained with them.
     """
     if task not in tasks_of(body):
         raise ValueError(f"{body} has no task {task!r}: choose one of {', '.join(tasks_of(body))}")
@@ -203,7 +204,7 @@ def make(
     scale = of_body.task_scale
     maze = _layout(task, maze_file, scale)
     walls = {} if maze is None else {"maze": maze, "offset": tuple(maze.start_xy)}
-    env = envs.make(body, orientation=orientation, **walls)
+    env = envs.make(body, orientation=orientation, standing=standing, **walls)
     return GoalTask(
         env=env,
         name=task,

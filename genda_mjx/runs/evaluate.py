@@ -60,12 +60,13 @@ def evaluate(
     env: SkillEnv | None = None,
     explore: bool = False,
     floor: str | None = None,
+    starts: str | None = None,
 ) -> dict[str, Any]:
     """Returns what the last line of eval.py says, and writes it to the run folder, beside the plots.
 
     step: the newest checkpoint if None. offset, distances: `--offset` and `--offsets`. env: instead of the run's body.
     explore: also write a page in which the skills run live.
-    floor: instead of the run's, for one that sees pixels.
+    floor: instead of the run's, for one that sees pixels. starts: instead of the run's `--start`.
     """
     if episodes < 1:
         raise UserError(f"--episodes is {episodes}; it must be greater than 0")
@@ -78,7 +79,7 @@ def evaluate(
         raise UserError(f"--floor {floor}: the run in {folder} sees no floor; train one with --pixels")
     start.prepare(compile_cache)
     with progress.waiting(f"building {config.env}"):
-        env = env or env_of(config, floor)
+        env = env or env_of(config if starts is None else config.replace(start=starts), floor)
     skills = load_skills(folder, step, env, progress)
     draft = explorer.draft(env, skills) if explore else None
     with progress.waiting("compiling evaluation"):
@@ -90,7 +91,9 @@ def evaluate(
     found = session.summary(origin)
     result = asked | found
     title = f"{config.env}, {skills.step:,} steps: {number(result[env.headline])} {env.unit}"
-    label = f"{skills.step}" + ("" if floor is None else f"_{floor}")
+    label = f"{skills.step}" + "".join(f"_{other}" for other in (floor, starts and f"start_{starts}") if other)
+    if starts is not None:
+        result["start"] = starts
     if config.pixels:
         result["floor"] = floor or config.floor
     written = list(plots.draw_episodes(folder / "eval", label, title, skills.agent.skills, origin).values())

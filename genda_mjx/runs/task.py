@@ -17,6 +17,7 @@ import numpy as np
 from envs import pixels
 from envs.tasks import goals
 from genda_mjx import evaluate
+from genda_mjx.build import body_options
 from genda_mjx.config import Config, UserError
 from genda_mjx.downstream import controller
 from genda_mjx.downstream import program as downstream
@@ -125,7 +126,7 @@ def write_page(trial: Trial, seed: int) -> Path:
 def make_task(run: Config, options: TaskOptions) -> goals.GoalTask:
     """The task for the skills of a run, which may see pixels."""
     try:
-        task = goals.make(run.env, orientation=run.observation == "oriented", **options.for_goals())
+        task = goals.make(run.env, **body_options(run), **options.for_goals())
         return pixels.filmed(task, run.pixel_size, run.floor) if run.pixels else task
     except ValueError as error:
         raise UserError(str(error)) from error
