@@ -86,6 +86,9 @@ class Config:
     ema_rate: float = 0.005  # step of the moving averages of phi and of the critics
     initial_alpha: float = 0.01  # SAC temperature at the start; learned, but for diayn fixed
 
+    # Beyond the paper: entropy that actions are kept at, nats per motor (uniform ones have 0.69); the agent's own if
+    # not given: -1 for genda, -1/2 for metra, csf and cic.
+    entropy_target: float | None = None
     # Beyond the paper: steps for which the noise of actions is held while collecting; 1 draws it anew at every step.
     noise_steps: int = 1
 
@@ -147,6 +150,7 @@ OF_A_START = ("resume", "num_devices", "coordinator", "num_processes", "process_
 
 
 PIXEL_STEP = 16  # pixels: four convolutions of stride 2
+MOST_ENTROPY = math.log(2)  # nats of one motor's uniform action in [-1, 1]
 
 
 def validate(config: Config) -> None:
@@ -161,6 +165,10 @@ def validate(config: Config) -> None:
     )
     check_not_negative(config, "eval_every", "checkpoint_every", "keep_every", "warmup_episodes", "seed")
     check_shares(config, "discount", "ema_rate")
+    if config.entropy_target is not None and not config.entropy_target < MOST_ENTROPY:
+        raise UserError(
+            f"--entropy_target is {config.entropy_target}; it must be below {MOST_ENTROPY:.2f}, that of uniform actions"
+        )
     config.agent.check()
     check_pixels(config)
     if config.batch_size < 2:

@@ -21,7 +21,7 @@ from plain_networks import (
 from trainer_helpers import tiny, vector_spec
 
 from genda_mjx import agents
-from genda_mjx.config import UserError
+from genda_mjx.config import UserError, validate
 
 SPEC = vector_spec(OBS, ACTION)
 
@@ -163,6 +163,23 @@ def test_keep_floor_begins_when_it_is_told_to():
         state, metrics = agent.update(state, make_batch(0), jax.random.key(1))
         kept.append(float(metrics["kept"]))
     assert kept == [0, 0, 1]
+
+
+def test_alpha_rises_while_actions_have_less_entropy_than_asked_for():
+    """Of fresh networks: between -5 and 0.6 nats per motor."""
+    for target, rises in ((-5.0, False), (0.6, True)):
+        agent = agents.make(tiny(algo="metra", batch_size=BATCH, entropy_target=target), SPEC)
+        before = agent.init(jax.random.key(0))
+        after, metrics = jax.jit(agent.update)(before, make_batch(0), jax.random.key(1))
+        assert -0.6 < float(metrics["log_prob"]) / ACTION < 5
+        assert (after.params["log_alpha"] > before.params["log_alpha"]) == rises
+
+
+def test_an_entropy_target_that_does_nothing_or_cannot_be_reached_is_refused():
+    with pytest.raises(UserError, match="diayn keeps its temperature"):
+        agents.make(tiny(algo="diayn", entropy_target=0.0), SPEC)
+    with pytest.raises(UserError, match=r"must be below 0\.69"):
+        validate(tiny(entropy_target=0.7))
 
 
 def test_beta_scales_uniformity():

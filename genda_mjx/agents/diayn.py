@@ -17,7 +17,7 @@ from genda_mjx.agents import csf, sac
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace
-from genda_mjx.config import AgentOptions, Config
+from genda_mjx.config import AgentOptions, Config, UserError
 
 
 def skill_reward(logits: Array, z: Array) -> Array:
@@ -39,6 +39,8 @@ class Options(AgentOptions):
 
 
 def make(config: Config, spec: Spec) -> Agent:
+    if config.entropy_target is not None:
+        raise UserError("--entropy_target: diayn keeps its temperature as it is (--initial_alpha); drop it")
     discriminator = rep.network(config, spec)
     policy = sac.baseline(config, spec, alpha_rate=0.0)
     adam = optax.adam(config.learning_rate)

@@ -70,7 +70,7 @@ def make(config: Config, spec: Spec) -> Agent:
     options: Options = config.agent
     net = Networks(config, spec)
     skills = SkillSpace("directions", config.skill_dim)
-    policy = sac.of(config, spec.action, target_entropy=-spec.action)
+    policy = sac.of(config, spec.action, entropy=-1.0)
     learns_gate = not options.no_relabel and options.relabel == "mix"
     model_adam, gate_adam = optax.adam(config.learning_rate), optax.adam(options.gate_learning_rate)
 

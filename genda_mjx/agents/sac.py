@@ -171,11 +171,15 @@ def log_alpha_itself(log_alpha: Array) -> Array:
 
 def baseline(config: Config, spec: Spec, **settings) -> ActorCritic:
     """The actor-critic of METRA and other baselines: half GenDa's entropy target, a temperature loss in log alpha."""
-    return of(config, spec.action, target_entropy=-spec.action / 2, alpha_weight=log_alpha_itself, **settings)
+    return of(config, spec.action, entropy=-0.5, alpha_weight=log_alpha_itself, **settings)
 
 
-def of(config: Config, actions: int, **settings) -> ActorCritic:
-    """The actor-critic of a run: sizes and rates are the same for all agents, `settings` are an agent's own."""
+def of(config: Config, actions: int, entropy: float, **settings) -> ActorCritic:
+    """The actor-critic of a run: sizes and rates are the same for all agents, `settings` are an agent's own.
+
+    entropy: that an agent keeps its actions at, nats per motor, unless the run asks for another.
+    """
+    entropy = entropy if config.entropy_target is None else config.entropy_target
     shared = {
         "hidden": config.hidden,
         "actor_rate": config.learning_rate,
@@ -183,6 +187,7 @@ def of(config: Config, actions: int, **settings) -> ActorCritic:
         "alpha_rate": config.learning_rate,
         "discount": config.discount,
         "initial_alpha": config.initial_alpha,
+        "target_entropy": entropy * actions,
         "bf16": config.bf16,
         "eye": encoders.Eye.of(config),
     }
