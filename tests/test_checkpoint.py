@@ -212,6 +212,33 @@ def test_ten_kills_at_random_moments(tmp_path):
         kill_and_resume(tmp_path / str(round_), kills=10, seed=round_ + 1)
 
 
+BUSY = """
+import signal, time
+from genda_mjx.runs import start
+
+def work():
+    signal.signal(signal.SIGINT, lambda *_: None)  # as if the main thread never came to handling it
+    print("busy", flush=True)
+    while True:
+        time.sleep(1)
+
+start.main(work)
+"""
+
+
+def test_a_second_signal_ends_a_command_that_python_cannot_interrupt():
+    process = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    try:
+        assert process.stdout.readline() == "busy\n"
+        process.send_signal(signal.SIGINT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(4)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    finally:
+        process.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
 def test_signal_saves_and_exits_cleanly(tmp_path, number):
     run = tmp_path / "run"

@@ -11,6 +11,7 @@ import jax
 
 from envs.physics import cholesky_cuda
 from genda_mjx.config import UserError
+from genda_mjx.runs import signals
 from genda_mjx.runs.checkpoint import NO_ROOM, NotWritten
 
 PLUGINS = {"cuda": "cuda12", "gpu": "cuda12", "tpu": "tpu"}  # jax platform -> what to install with jax
@@ -92,14 +93,15 @@ def main(work: Callable[[], object], flag: str = "--out") -> None:
     """
     tune_xla()
     try:
-        work()
+        with signals.second_signal_quits():
+            work()
     except NotWritten as error:
         complain(str(error))
         leave(1)
     except UserError as error:
         sys.exit(complain(str(error)))
     except KeyboardInterrupt:  # the second Ctrl-C: at once, without a checkpoint of the iteration under way
-        sys.exit(130)
+        sys.exit(signals.QUIT)
     except OSError as error:  # no permission, disk full, read-only: the system's own reason
         if error.errno in NO_ROOM:
             sys.exit(complain(f"cannot write to the folder of {flag}: {error.strerror}; make room, then start again"))
