@@ -7,7 +7,7 @@ C ring capacity (episodes), d skill dimension.
 import dataclasses
 import json
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -19,6 +19,8 @@ class UserError(ValueError):
 @dataclasses.dataclass(frozen=True)
 class AgentOptions:
     """Options that only one agent has: its module derives `Options` from this. On the command line they stand flat."""
+
+    learns_temperature: ClassVar[bool] = True  # SAC's alpha, so that actions keep an entropy
 
     def defaults(self) -> dict[str, Any]:
         """Shared options for which this agent has another default."""
@@ -165,6 +167,8 @@ def validate(config: Config) -> None:
     )
     check_not_negative(config, "eval_every", "checkpoint_every", "keep_every", "warmup_episodes", "seed")
     check_shares(config, "discount", "ema_rate")
+    if config.entropy_target is not None and not config.agent.learns_temperature:
+        raise UserError(f"--entropy_target: {config.algo} keeps its temperature as it is (--initial_alpha); drop it")
     if config.entropy_target is not None and not config.entropy_target < MOST_ENTROPY:
         raise UserError(
             f"--entropy_target is {config.entropy_target}; it must be below {MOST_ENTROPY:.2f}, that of uniform actions"

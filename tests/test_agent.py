@@ -177,7 +177,7 @@ def test_alpha_rises_while_actions_have_less_entropy_than_asked_for():
 
 def test_an_entropy_target_that_does_nothing_or_cannot_be_reached_is_refused():
     with pytest.raises(UserError, match="diayn keeps its temperature"):
-        agents.make(tiny(algo="diayn", entropy_target=0.0), SPEC)
+        validate(tiny(algo="diayn", entropy_target=0.0))
     with pytest.raises(UserError, match=r"must be below 0\.69"):
         validate(tiny(entropy_target=0.7))
 

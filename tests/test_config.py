@@ -48,6 +48,9 @@ def test_small_presets_go_beyond_the_paper_only_where_episodes_can_be_turned():
     c.validate(parse([*quadruped, "--algo", "metra"]))
     fish = ["--env", "fish", "--preset", "small"]
     assert parse(fish).agent.keep_floor == 0.5 and parse(fish).agent.turned_share == 0
+    humanoid = ["--env", "humanoid", "--preset", "small"]
+    assert parse(humanoid).entropy_target == 0 and parse([*humanoid, "--algo", "diayn"]).entropy_target is None
+    assert parse([*humanoid, "--entropy_target", "None"]).entropy_target is None  # then it is the paper's
     assert parse([*fish, "--observation", "paper"]).agent.keep_floor == 0  # then it learns as in the paper
     with pytest.raises(UserError, match="--turned_share"):
         c.validate(parse([*quadruped, "--no_relabel", "--turned_share", "0.5"]))

@@ -17,7 +17,7 @@ from genda_mjx.agents import csf, sac
 from genda_mjx.agents import representation as rep
 from genda_mjx.agents.base import Agent, AgentState, Batch, Metrics, Params, Spec, advance, begin, grad, pick, track
 from genda_mjx.agents.skills import SkillSpace
-from genda_mjx.config import AgentOptions, Config, UserError
+from genda_mjx.config import AgentOptions, Config
 
 
 def skill_reward(logits: Array, z: Array) -> Array:
@@ -34,13 +34,13 @@ def discriminator_loss(logits: Array, z: Array) -> Array:
 class Options(AgentOptions):
     """Other defaults, as in the CSF repository's scripts."""
 
+    learns_temperature = False
+
     def defaults(self) -> dict[str, Any]:
         return {"skill_dim": 50, "initial_alpha": 0.1} | csf.SCHEDULE
 
 
 def make(config: Config, spec: Spec) -> Agent:
-    if config.entropy_target is not None:
-        raise UserError("--entropy_target: diayn keeps its temperature as it is (--initial_alpha); drop it")
     discriminator = rep.network(config, spec)
     policy = sac.baseline(config, spec, alpha_rate=0.0)
     adam = optax.adam(config.learning_rate)
