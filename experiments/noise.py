@@ -70,6 +70,8 @@ def way(cls: type[Body], model: mujoco.MjModel, options: Options, spread: float,
 
 def table(options: Options) -> str:
     cls = body_class(options.env)
+    if not cls.movable:
+        raise UserError(f"{options.env} stays where it is")
     if options.start == "standing" and not cls.stands:
         raise UserError(f"--start standing: {options.env} does not stand")
     if any(not target < MOST_ENTROPY for target in options.entropies):

@@ -22,6 +22,8 @@ def test_more_noise_and_noise_that_is_held_go_further():
 
 
 def test_mistakes():
+    with pytest.raises(UserError, match="kitchen stays"):
+        noise.table(noise.Options("kitchen"))
     with pytest.raises(UserError, match="point does not stand"):
         noise.table(noise.Options("point", start="standing"))
     with pytest.raises(UserError, match=r"below 0\.69"):
