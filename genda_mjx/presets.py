@@ -58,7 +58,7 @@ TRAVELLED: dict[str, Any] = {
     "turned_after": 125_440,
 }
 QUADRUPED = WALKING | TRAVELLED | {"noise_steps": 5, "total_steps": 960_000}
-# Dropped in a random pose, a humanoid goes where it falls, and labels made in hindsight say how it was dropped. Lying,
+# Dropped in a random pose, a humanoid probably goes where it falls, and hindsight labels say how it was dropped. Lying,
 # it hardly moves by noise of the size that the paper has (docs/results, "Humanoid").
 HUMANOID = WALKING | {"noise_steps": 5, "start": "standing", "entropy_target": 0.0}
 # The fish starts in any orientation and swims ahead: a label made in hindsight is nearly its heading. From 300,000
