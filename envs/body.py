@@ -3,6 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 
 import jax
@@ -211,7 +212,7 @@ class Body(SkillEnv):
             raise ValueError(f"{self.name} takes actions of shape ({self.action_size},), got {action.shape}")
         before: BodyState = state.pipeline_state
         with jax.default_matmul_precision("highest"):
-            after, raw = copies_last(self._advance)(before, action)
+            after, raw = self._advance_one(before, action)
         finite = jnp.isfinite(raw).all() & jnp.isfinite(after.physics.qpos).all()
         sane = finite & (jnp.abs(after.physics.qvel).max() < EXPLODED)
         failed = before.failed | ~sane
@@ -233,7 +234,16 @@ class Body(SkillEnv):
             found["upright_share"] = measures.upright_share(traces["qpos"][:, -1, 3:7], self.upright_cosine)
         return found
 
-    # Inside: copies first outside `copies_last`, last inside.
+    # Inside: copies first outside `copies_last`, last inside. Jitted, so that a program which steps the body in several
+    # places traces its physics once.
+    @cached_property
+    def _advance_one(self) -> Callable[[BodyState, Array], tuple[BodyState, Array]]:
+        return copies_last(jax.jit(self._advance, inline=True))
+
+    @cached_property
+    def _observe_one(self) -> Callable[[BodyState], Array]:
+        return copies_last(jax.jit(self._observation, inline=True))
+
     def _start(self, index: Array, xy: Array) -> BodyState:
         row = jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], self.bank)
         qpos, drawn = row.qpos.at[:2].add(xy), row.drawn
@@ -247,14 +257,16 @@ class Body(SkillEnv):
         low, high = self.model.actuator_ctrlrange.T[..., None].astype(np.float32)
         ctrl = low + (high - low) * (jnp.clip(action, -1, 1) + 1) / 2
 
-        def substep(carry: tuple[PhysicsState, StepRecord], _) -> tuple[tuple[PhysicsState, StepRecord], None]:
+        @partial(jax.jit, inline=True)  # traced once for both uses
+        def substep(state: PhysicsState, ctrl: Array) -> tuple[PhysicsState, StepRecord]:
             with jax.named_scope("physics"):
-                return physics.step(self.physics_model, carry[0], ctrl), None
+                return physics.step(self.physics_model, state, ctrl)
 
-        blank = jax.tree.map(
-            lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(substep, (body.physics, None), None)[0][1]
+        shapes = jax.eval_shape(substep, body.physics, ctrl)[1]
+        blank = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        (state, record), _ = jax.lax.scan(
+            lambda carry, _: (substep(carry[0], ctrl), None), (body.physics, blank), None, length=self.physics_steps
         )
-        (state, record), _ = jax.lax.scan(substep, (body.physics, blank), None, length=self.physics_steps)
         sensors = self.sense(SensorQuantities(self.physics_model, record)) or [body.sensors]
         after = BodyState(state, jnp.concatenate(sensors), body.drawn, body.failed)
         return after, self._observation(after)
@@ -267,7 +279,7 @@ class Body(SkillEnv):
 
     def _observe_raw(self, body: BodyState) -> Array:
         with jax.default_matmul_precision("highest"):
-            return copies_last(self._observation)(body)
+            return self._observe_one(body)
 
     def _normalized(self, raw: Array) -> Array:
         return (raw - self.obs_mean.astype(np.float32)) / (self.obs_std.astype(np.float32) + 1e-8)

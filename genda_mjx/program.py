@@ -173,16 +173,18 @@ def make(parts: Parts, mesh: Mesh) -> Program:
         axes = sharding.SEED_AXES
         init, one = jax.vmap(init, out_axes=axes), jax.vmap(one, in_axes=(axes,), out_axes=(axes, 0))
 
+    one = jax.jit(one, inline=True)  # traced once for both uses
+
     def run(state: TrainState, n: Array) -> tuple[TrainState, Metrics]:
         """Runs n <= iterations_per_dispatch iterations; n is a run-time value, so there is one compilation."""
-        shapes = jax.eval_shape(one, state)[1]
-        rows = jax.tree.map(lambda m: jnp.zeros((config.iterations_per_dispatch, *m.shape), m.dtype), shapes)
 
         def body(i: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
             state, metrics = one(carry[0])
             return state, jax.tree.map(lambda row, m: row.at[i].set(m), carry[1], metrics)
 
         with jax.default_matmul_precision(product_precision(config, platform)):
+            shapes = jax.eval_shape(one, state)[1]
+            rows = jax.tree.map(lambda m: jnp.zeros((config.iterations_per_dispatch, *m.shape), m.dtype), shapes)
             return jax.lax.fori_loop(0, n, body, (state, rows))
 
     specs = sharding.split_axes(config)

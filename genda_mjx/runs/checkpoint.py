@@ -68,6 +68,7 @@ def _checksums(parts: dict[int, tuple[jax.Array, jax.Array]]) -> dict[int, jax.A
     return {number: checksum(*part) for number, part in parts.items()}
 
 
+@jax.jit  # traced once for each shape
 def checksum(x: jax.Array, first: jax.Array) -> jax.Array:
     """uint32 of a part of an array, which begins at the indices `first` [dimensions] of the whole: the sum modulo 2^32
     of one scrambled number per element, made of its bits and its indices."""
