@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import tyro
 
 from envs.base import SkillEnv
-from experiments import draw, shifts, workers
+from experiments import draw, shifts, twins, workers
 from experiments.grids import EXPERIMENTS, Experiment
 from genda_mjx import agents, schedule
 from genda_mjx import config as configuration
@@ -27,7 +27,6 @@ from genda_mjx.config import Config, UserError
 from genda_mjx.runs import start
 from genda_mjx.runs import train as training
 from genda_mjx.runs.arguments import parse
-from genda_mjx.runs.checkpoint import Checkpoints
 
 REACHED = 0.6  # share of the matrix-product rate that an update gets, `python -m benchmarks.learner`
 
@@ -65,15 +64,11 @@ def folder(options: Options, experiment: Experiment) -> Path:
 
 
 def state_of(config: Config, total_steps: int) -> str:
-    """The state of a run: new, stopped or done."""
-    if not (Path(config.out) / "config.json").exists():
-        return "new"
-    if not (Path(config.out) / "checkpoints").is_dir():
-        return "stopped"
-    checkpoints = Checkpoints(Path(config.out), read_only=True)
-    steps = checkpoints.steps
-    checkpoints.close()
-    return "done" if steps and steps[-1] >= total_steps else "stopped"
+    """The state of a run: new, stopped, done, or done elsewhere: in another grid."""
+    run = Path(config.out)
+    if not (run / "config.json").exists():
+        return "done elsewhere" if twins.find(config, total_steps) else "new"
+    return "done" if twins.is_done(run, total_steps) else "stopped"
 
 
 def flops_per_update(config: Config, spec: Spec) -> float:
@@ -106,7 +101,7 @@ def print_cost(configs: list[Config], env: SkillEnv | None = None) -> None:
         updates = plan.updates_per_iteration * max(plan.iterations - plan.warmup_iterations, 0)
         hours = updates * flops_per_update(config, Spec.of(env)) / (REACHED * rate) / 3600
         state = state_of(config, plan.total_steps)
-        total += hours * (state != "done")
+        total += hours * (state in ("new", "stopped"))
         print(f"| {Path(config.out).name} | {state} | {plan.total_steps:,} | {updates:,} | {hours:.2f} |")
     print(
         f"\n{len(configs)} runs, about {total:.1f} hours of updates left, counted in FLOPs at {REACHED:.0%} of this "
@@ -119,10 +114,13 @@ def train(configs: list[Config], env: SkillEnv | None = None, jobs: int = 1) -> 
     length = (env or body_class(configs[0].env)).episode_length
     missing = []
     for number, config in enumerate(configs, 1):
-        state = state_of(config, schedule.derive(config, length).total_steps)
+        total_steps = schedule.derive(config, length).total_steps
+        state = state_of(config, total_steps)
         print(f"[{number}/{len(configs)}] {config.out}: {state}", flush=True)
-        if state != "done":
+        if state in ("new", "stopped"):
             missing.append(dataclasses.replace(config, resume=state == "stopped"))
+        elif state == "done elsewhere":
+            print(f"  copied from {twins.copy(config, total_steps)}", flush=True)
     if jobs > 1 and len(missing) > 1:
         workers.run_all(missing, workers.cores()[:jobs])
         return

@@ -46,7 +46,7 @@ class Job:
 
 
 def log_of(config: Config) -> Path:
-    return Path(config.out).with_suffix(".log")
+    return Path(f"{config.out}.log")  # not with_suffix: a variant's name may have a point in it
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from trainer_helpers import Walk
 
-from experiments import draw, run, shifts
+from experiments import draw, run, shifts, workers
 from experiments.grids import EXPERIMENTS, Experiment
 from genda_mjx import agents
 from genda_mjx import config as configuration
 from genda_mjx.config import UserError
+from genda_mjx.runs.folder import read_config
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 TINY_FLAGS = [
@@ -71,6 +72,42 @@ def test_grid_trains_what_is_missing(tmp_path, capsys):
     assert f"| {far['consistency_min']:.2f} ± 0.00 (" in row and (tmp_path / "moved.md").read_text() == text + "\n"
     shifts.move_missing([a, b], 120, env=Walk())
     assert result.stat().st_mtime_ns == written and len(shifts.moved(tmp_path, [a, b], 120, Walk()).splitlines()) == 4
+
+
+def test_a_run_that_another_grid_has_made_is_not_trained_again(tmp_path, capsys):
+    toy = Experiment("toy", ("point",), 1, {"a": ("--algo", "metra"), "b": ("--algo", "csf")})
+    other = Experiment("other", ("point",), 1, {"rate1e-3": ("--algo", "metra"), "rate0.5": ("--learning_rate", "0.5")})
+
+    def configs(experiment: Experiment, steps: str = "80") -> list[configuration.Config]:
+        out = str(tmp_path / experiment.shows)
+        return run.grid(run.Options("toy", out=out), experiment, [*TINY_FLAGS, "--total_steps", steps])
+
+    run.train(configs(toy)[:1], Walk())
+    capsys.readouterr()
+    (tmp_path / "other" / "copying" / "half").mkdir(parents=True)  # as a copy that was interrupted leaves it
+    run.print_cost(configs(other), Walk())
+    assert "| rate1e-3-seed0 | done elsewhere | 80 |" in (said := capsys.readouterr().out)
+    assert "| rate0.5-seed0 | new | 80 |" in said
+    same, original = tmp_path / "other" / "rate1e-3-seed0", tmp_path / "toy" / "a-seed0"
+    run.train(configs(other)[:1], Walk())
+    assert f"copied from {original}" in capsys.readouterr().out
+    files = lambda folder: {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert files(same) == files(original) and [path.name for path in same.parent.iterdir()] == [same.name]
+    assert (same / "metrics.csv").read_text() == (original / "metrics.csv").read_text()
+    assert read_config(same).out == str(same)
+
+    # It goes on by itself, to what it would have reached; the first one stays as it is.
+    before = {name: (original / name).read_bytes() for name in files(original)}
+    longer = configs(other, "120")[:1]
+    run.train(longer, Walk())
+    assert capsys.readouterr().out.count(": stopped") == 1
+    assert before == {name: (original / name).read_bytes() for name in files(original)}
+    run.train(configs(toy, "120")[:1], Walk())
+    assert (same / "metrics.csv").read_text() == (original / "metrics.csv").read_text()
+
+
+def test_logs_of_runs_whose_names_have_points_are_their_own():
+    assert workers.log_of(configuration.Config(out="runs/utd0.05-seed0")).name == "utd0.05-seed0.log"
 
 
 def test_table_is_mean_and_spread_at_the_last_common_step(tmp_path):
