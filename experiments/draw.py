@@ -8,6 +8,7 @@ column that a random policy has too.
 import csv
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,7 +116,8 @@ def draw(folder: Path, title: str = "", order: list[str] | None = None, unit: st
         axes.fill_between(steps, mean - spread, mean + spread, color=f"C{index}", alpha=0.2, linewidth=0)
     random = np.mean([curve.random for curves in found.values() for curve in curves])
     axes.axhline(random, color="grey", linestyle=":", label="random policy")
-    axes.set(title=title or folder.name, xlabel="environment steps", ylabel=headline + (f" ({unit})" if unit else ""))
+    axes.set_title(textwrap.fill(title or folder.name, 56))  # no wider than the axes: the legend is beside them
+    axes.set(xlabel="environment steps", ylabel=headline + (f" ({unit})" if unit else ""))
     figure.legend(title="variant (seeds)", loc="outside right upper")
     figure.savefig(folder / f"{headline}.png", dpi=120)
     text = table(found)

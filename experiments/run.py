@@ -40,7 +40,8 @@ class Options:
     preset: str = "paper"  # as in train.py; small is for a CPU
     seeds: int = 0  # how many; the paper's number if not given
     together: bool = False  # the seeds of a variant side by side in one program (pays at small widths)
-    jobs: int = 0  # runs at once, each on a core of its own; 0: one a core on a CPU, one after another elsewhere
+    # Runs at once, each on a core of its own; 1: one after another, each on all cores. 0: one a core on a CPU, else 1.
+    jobs: int = 0
     out: str = ""  # folder of the grid; empty means runs/experiments/<experiment>-<env>
     dry_run: bool = False  # print the runs and their cost, train nothing
     draw_only: bool = False  # draw what there is
