@@ -1,15 +1,17 @@
 """Runs that several grids have in common: the default of one ablation is the default of the next. Each is trained once.
 
-A run's twin has the same config, but for the folder, and has reached its end in another grid beside this one.
+A run's twin has the same config, but for the folder, and the same packages, and has reached its end in another grid
+beside this one.
 """
 
 import dataclasses
+import json
 import os
 import shutil
 from pathlib import Path
 
 from genda_mjx.config import Config, UserError
-from genda_mjx.runs.checkpoint import Checkpoints
+from genda_mjx.runs.checkpoint import Checkpoints, versions
 from genda_mjx.runs.folder import read_config, without_start, write_text
 
 
@@ -35,11 +37,11 @@ def find(config: Config, total_steps: int) -> Path | None:
 def same(run: Path, config: Config) -> bool:
     """Whether a run's files would be those of the config, but for their place."""
     try:
-        stored = read_config(run)
-    except UserError:  # of another version, or damaged: not ours to mend
+        stored, packages = read_config(run), json.loads((run / "versions.json").read_text())
+    except (UserError, OSError, json.JSONDecodeError):  # of another version, or damaged: not ours to mend
         return False
     elsewhere = {"out": config.out, "compile_cache": config.compile_cache}
-    return dataclasses.replace(stored, **elsewhere) == without_start(config)
+    return packages == versions() and dataclasses.replace(stored, **elsewhere) == without_start(config)
 
 
 def copy(config: Config, total_steps: int) -> Path:
