@@ -1,13 +1,14 @@
 """The paper's downstream tables: python -m experiments.downstream methods --envs point --preset small --seeds 3
 
 Pre-trains what is missing of the grid (the runs are those of experiments.run, so they are shared with its figures),
-trains a controller for every task on every run, and prints success as markdown. What is done is kept, what was stopped
-goes on. Flags that this command does not know go to every pre-training run, as in `train.py`.
+trains a controller for every task on every run, each on a core of its own, and prints success as markdown. What is done
+is kept, what was stopped goes on. Flags that this command does not know go to every pre-training run, as in `train.py`.
 """
 
 import dataclasses
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,11 +20,11 @@ import numpy as np
 import tyro
 
 from envs.tasks import goals
-from experiments import run
+from experiments import run, workers
 from experiments.grids import EXPERIMENTS, METHODS, Experiment, Variants
 from genda_mjx import agents, schedule
 from genda_mjx.agents import Spec
-from genda_mjx.build import body_class, make_env
+from genda_mjx.build import body_class, env_of
 from genda_mjx.config import Config, UserError
 from genda_mjx.downstream import controller
 from genda_mjx.downstream import program as downstream
@@ -32,7 +33,7 @@ from genda_mjx.runs import start
 from genda_mjx.runs.checkpoint import Checkpoints
 from genda_mjx.runs.folder import write_text
 from genda_mjx.runs.task import run_task
-from genda_mjx.runs.task_files import TaskOptions, stored_result
+from genda_mjx.runs.task_files import TaskOptions, folder_of, stored_result
 
 VARIANTS: Variants = METHODS | EXPERIMENTS["components"].variants
 
@@ -75,6 +76,7 @@ class Options:
     preset: str = "paper"  # of the pre-training, as in train.py; small is for a CPU
     controller_preset: Literal["paper", "small"] | None = None  # as in eval.py; None: as --preset
     macro_steps: int = 0  # the controllers' budget; 0: the preset's
+    jobs: int = 0  # runs and controllers at once, as in experiments.run
     out: str = ""  # folder of the grid; empty means runs/experiments/<table>-<env> for each body
     dry_run: bool = False  # print the runs and their cost, train nothing
     draw_only: bool = False  # print the table of what there is
@@ -153,15 +155,31 @@ def success_of(cell: Cell, config: ControllerConfig) -> float | None:
     return None if result is None else result.success
 
 
-def control(grid: list[Cell], config: ControllerConfig) -> None:
-    """Trains every missing controller, one after another."""
+def control(grid: list[Cell], config: ControllerConfig, jobs: int = 1) -> None:
+    """Trains every missing controller, `jobs` of them at a time."""
+    missing = []
     for number, cell in enumerate(grid, 1):
         done = success_of(cell, config)
         print(f"[{number}/{len(grid)}] {cell.task} on {cell.config.out}: {'new' if done is None else done}", flush=True)
         if done is None:
-            seeds = range(cell.config.seed, cell.config.seed + 1)
-            folder, cache = Path(cell.config.out), cell.config.compile_cache
-            run_task(folder, step_of(cell), TaskOptions(cell.task), config, seeds, cache)
+            missing.append(cell)
+    if jobs > 1 and len(missing) > 1:
+        workers.run_all([job_of(cell, config) for cell in missing], workers.cores()[:jobs])
+        return
+    for cell in missing:
+        train(cell, config)
+
+
+def train(cell: Cell, config: ControllerConfig) -> None:
+    seed, cache = cell.config.seed, cell.config.compile_cache
+    run_task(Path(cell.config.out), step_of(cell), TaskOptions(cell.task), config, range(seed, seed + 1), cache)
+
+
+def job_of(cell: Cell, config: ControllerConfig) -> workers.Job:
+    """The training of a controller on one core."""
+    run, step = Path(cell.config.out), step_of(cell)
+    metrics = folder_of(run, step, TaskOptions(cell.task)) / f"seed{cell.config.seed}" / "metrics.csv"
+    return workers.Job(f"{run}-{cell.task}-{step}", partial(train, cell, config), metrics, config.macro_steps)
 
 
 def mean_and_spread(values: list[float]) -> str:
@@ -201,7 +219,7 @@ def print_cost(grid: list[Cell], config: ControllerConfig) -> None:
     rate, hours, steps, waiting = run.product_rate(), 0.0, 0, 0
     for body in dict.fromkeys(cell.config.env for cell in grid):
         mine = [cell for cell in grid if cell.config.env == body]
-        env = make_env(body)
+        env = env_of(mine[0].config)
         run.print_cost(list({cell.config.out: cell.config for cell in mine}.values()), env)
         for cell in mine:
             if success_of(cell, config) is not None:
@@ -231,12 +249,11 @@ def main() -> None:
         print_cost(grid, config)
         return
     if not options.draw_only:
+        jobs = run.jobs_here(options.jobs)
         for body in table.bodies:
-            run.train(
-                list({cell.config.out: cell.config for cell in grid if cell.config.env == body}.values()),
-                jobs=run.jobs_here(0),
-            )
-        control(grid, config)
+            runs = {cell.config.out: cell.config for cell in grid if cell.config.env == body}
+            run.train(list(runs.values()), jobs=jobs)
+        control(grid, config, jobs)
     text = markdown(grid, config)
     path = Path(options.out or "runs/experiments") / f"downstream-{options.table}.md"
     path.parent.mkdir(parents=True, exist_ok=True)

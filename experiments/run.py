@@ -123,7 +123,7 @@ def train(configs: list[Config], env: SkillEnv | None = None, jobs: int = 1) -> 
         elif state == "done elsewhere":
             print(f"  copied from {twins.copy(config, total_steps)}", flush=True)
     if jobs > 1 and len(missing) > 1:
-        workers.run_all(missing, workers.cores()[:jobs])
+        workers.run_all([workers.job_of(config) for config in missing], workers.cores()[:jobs])
         return
     for config in missing:
         if not training.train(config, env):

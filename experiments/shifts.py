@@ -48,7 +48,8 @@ def move_missing(configs: list[Config], step: int, jobs: int = 1, env: SkillEnv 
     """
     missing = [config for config in configs if any(kept(config, run, step, env) is None for run in runs_of(config))]
     if jobs > 1 and len(missing) > 1:
-        workers.run_all(missing, workers.cores()[:jobs], partial(move_on_core, step=step))
+        work = [workers.job_of(config, partial(move, config, step)) for config in missing]
+        workers.run_all(work, workers.cores()[:jobs])
         return
     for config in missing:
         move(config, step, env)
@@ -86,10 +87,6 @@ def move(config: Config, step: int, env: SkillEnv | None = None) -> None:
     for run in runs_of(config):
         distances, cache = env.moved_starts, config.compile_cache
         evaluate(run, step, EPISODES, config.seed, distances=distances, compile_cache=cache, env=env)
-
-
-def move_on_core(config: Config, core: int, step: int) -> None:
-    workers.on_core(config, core, partial(move, config, step))
 
 
 def runs_of(config: Config) -> list[Path]:

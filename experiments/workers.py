@@ -1,4 +1,4 @@
-"""Many runs on the cores of one machine: each in a process of its own on one core.
+"""Much work on the cores of one machine: each run, or controller, in a process of its own on one core.
 
 Threads that share one run's small products wait for each other; runs on their own cores do not (docs/performance.md).
 """
@@ -11,12 +11,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from genda_mjx.config import Config, UserError
-from genda_mjx.runs import start
+from genda_mjx.runs import signals, start
 from genda_mjx.runs import train as training
 
 STOPPED = 3  # exit code of a run that saved and stopped before its end
@@ -30,23 +31,35 @@ def cores() -> list[int]:
 
 @dataclass(frozen=True)
 class Job:
-    """A run under way."""
+    """Work for a process of its own."""
 
-    config: Config
-    process: BaseProcess
+    name: str  # the folder that it makes, or a name beside it; output goes to <name>.log
+    work: Callable[[], None]  # can be pickled
+    metrics: Path  # csv that grows while it works
+    total_steps: int
 
     @property
     def log(self) -> Path:
-        return log_of(self.config)
+        return Path(f"{self.name}.log")  # not with_suffix: a variant's name may have a point in it
 
     def progress(self) -> str:
-        rows = read_rows(Path(self.config.out) / "metrics.csv")
+        rows = read_rows(self.metrics)
         step = int(rows[-1]["step"]) if rows else 0
-        return f"{Path(self.config.out).name} {step:,} of {self.config.total_steps:,}"
+        return f"{Path(self.name).name} {step:,} of {self.total_steps:,}"
 
 
-def log_of(config: Config) -> Path:
-    return Path(f"{config.out}.log")  # not with_suffix: a variant's name may have a point in it
+class Running(NamedTuple):
+    job: Job
+    process: BaseProcess
+
+
+def job_of(config: Config, work: Callable[[], None] | None = None) -> Job:
+    """A run on one core: its training, or other work for it."""
+    return Job(config.out, work or partial(train, config), Path(config.out) / "metrics.csv", config.total_steps)
+
+
+def train(config: Config) -> None:
+    sys.exit(0 if training.train(config) else STOPPED)
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -56,65 +69,60 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if (row["step"] or "").isdigit()]
 
 
-def work(config: Config, core: int) -> None:
-    """In the new process: the whole run on one core."""
-    on_core(config, core, lambda: sys.exit(0 if training.train(config) else STOPPED))
-
-
-def on_core(config: Config, core: int, job: Callable[[], None]) -> None:
-    """In a new process: a job for a run, on one core. The terminal's Ctrl-C goes to the parent, which passes it on."""
+def on_core(job: Job, core: int) -> None:
+    """In the new process: the job, on one core. The terminal's Ctrl-C goes to the parent, which passes it on."""
     os.setsid()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {core})
-    log_of(config).parent.mkdir(parents=True, exist_ok=True)
-    with log_of(config).open("a") as log:
+    job.log.parent.mkdir(parents=True, exist_ok=True)
+    with job.log.open("a") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-        start.main(job)
+        start.main(job.work)
 
 
 def interrupt(*_: Any) -> None:
     raise KeyboardInterrupt
 
 
-def run_all(configs: list[Config], on: list[int], target: Callable[[Config, int], None] = work) -> None:
-    """Runs target(config, core) for all configs, one on each of the cores `on` at a time.
+def run_all(jobs: list[Job], on: list[int]) -> None:
+    """Does all jobs, one on each of the cores `on` at a time.
 
-    A stop is passed on once, so that every run saves; the first one that fails stops the others in the same way.
+    A stop is passed on once, so that every job saves; the first one that fails stops the others in the same way.
     """
-    context, waiting, running = multiprocessing.get_context("spawn"), list(configs), dict[int, Job]()
+    context, waiting, running = multiprocessing.get_context("spawn"), list(jobs), dict[int, Running]()
     previous, reported = signal.signal(signal.SIGTERM, interrupt), time.monotonic()
     try:
         while waiting or running:
             for core in on:
                 if core not in running and waiting:
-                    config = waiting.pop(0)
-                    process = context.Process(target=target, args=(config, core))
+                    job = waiting.pop(0)
+                    process = context.Process(target=on_core, args=(job, core))
                     process.start()
-                    running[core] = Job(config, process)
-                    print(f"core {core}: {config.out}, output in {log_of(config)}", flush=True)
+                    running[core] = Running(job, process)
+                    print(f"core {core}: {job.name}, output in {job.log}", flush=True)
             time.sleep(0.5)
-            for core, job in list(running.items()):
-                if job.process.exitcode is not None:
+            for core, (job, process) in list(running.items()):
+                if process.exitcode is not None:
                     del running[core]
-                    finish(job)
+                    finish(job, process.exitcode)
             if time.monotonic() - reported > REPORT_SECONDS and running:
                 reported = time.monotonic()
-                print("; ".join(job.progress() for job in running.values()) + f"; {len(waiting)} to come", flush=True)
+                progress = "; ".join(job.progress() for job, _ in running.values())
+                print(f"{progress}; {len(waiting)} to come", flush=True)
     finally:
-        for job in running.values():
-            job.process.terminate()
-        for job in running.values():
-            job.process.join()
+        for _, process in running.values():
+            process.terminate()
+        for _, process in running.values():
+            process.join()
         signal.signal(signal.SIGTERM, previous)
 
 
-def finish(job: Job) -> None:
-    """Reports a run that has ended; raises if it did not reach its end."""
-    code = job.process.exitcode
-    if code in (STOPPED, 130):
+def finish(job: Job, code: int) -> None:
+    """Reports a job that has ended; raises if it did not reach its end."""
+    if code in (STOPPED, signals.QUIT):
         raise KeyboardInterrupt
     if code:
         last = (job.log.read_text().strip().splitlines() or ["no output"])[-1]
-        raise UserError(f"{job.config.out} ended with code {code}: {last.removeprefix('error: ')}; see {job.log}")
-    print(f"done: {job.config.out}", flush=True)
+        raise UserError(f"{job.name} ended with code {code}: {last.removeprefix('error: ')}; see {job.log}")
+    print(f"done: {job.name}", flush=True)

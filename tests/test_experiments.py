@@ -111,7 +111,7 @@ def test_a_run_that_another_grid_has_made_is_not_trained_again(tmp_path, capsys)
 
 
 def test_logs_of_runs_whose_names_have_points_are_their_own():
-    assert workers.log_of(configuration.Config(out="runs/utd0.05-seed0")).name == "utd0.05-seed0.log"
+    assert workers.job_of(configuration.Config(out="runs/utd0.05-seed0")).log.name == "utd0.05-seed0.log"
 
 
 def test_table_is_mean_and_spread_at_the_last_common_step(tmp_path):

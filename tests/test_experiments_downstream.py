@@ -63,6 +63,33 @@ def test_table_is_mean_and_spread_over_the_seeds_that_are_done(monkeypatch):
     ]
 
 
+def test_missing_controllers_are_trained_side_by_side(monkeypatch):
+    cells = grid(
+        Options("methods", envs=("point",), seeds=1, variants=("genda",), tasks=("fs_rg", "rs_rg", "maze_easy"))
+    )
+    monkeypatch.setattr(downstream, "success_of", lambda cell, _: 1.0 if cell.task == "rs_rg" else None)
+    monkeypatch.setattr(downstream, "step_of", lambda cell: 9600)
+    given, trained = [], []
+    monkeypatch.setattr(downstream.workers, "cores", lambda: [3, 5, 7])
+    monkeypatch.setattr(downstream.workers, "run_all", lambda jobs, on: given.append((jobs, on)))
+    monkeypatch.setattr(downstream, "run_task", lambda run, step, task, *_: trained.append((run.name, step, task.task)))
+    downstream.control(cells, SMALL, jobs=2)
+    ((jobs, on),) = given
+    assert on == [3, 5] and not trained
+    assert [job.log.name for job in jobs] == ["genda-seed0-fs_rg-9600.log", "genda-seed0-maze_easy-9600.log"]
+    assert jobs[0].metrics == Path(cells[0].config.out) / "downstream" / "fs_rg" / "9600" / "seed0" / "metrics.csv"
+    for job in jobs:
+        job.work()
+    assert trained == [("genda-seed0", 9600, "fs_rg"), ("genda-seed0", 9600, "maze_easy")]
+
+
+def test_cost_is_that_of_the_body_as_the_runs_see_it(capsys):
+    options = Options("methods", envs=("fish",), seeds=1, preset="small", variants=("genda",))
+    downstream.print_cost(grid(options, "--turned_share", "0.5", "--hidden", "16"), SMALL)  # --observation oriented
+    printed = capsys.readouterr().out
+    assert "| genda-seed0 | new | 819,200 |" in printed and "1 of 1 controllers left" in printed
+
+
 def test_mistakes():
     for options, complaint in {
         Options("speed"): "unknown table 'speed'; choose one of methods, data, components",
