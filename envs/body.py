@@ -12,7 +12,7 @@ import mujoco
 import numpy as np
 from brax.envs.base import State
 
-from envs import measures, normalizer, physics, resets
+from envs import facing, measures, normalizer, physics, resets
 from envs.base import SkillEnv
 from envs.batching import copies_last
 from envs.physics import PhysicsModel, PhysicsState, Quantities, SensorQuantities, StepRecord
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from envs.render.camera import Camera
 
 Array = jax.Array
-ORIENTATION_SIZE = 6  # entries of the torso's x and y axes
 EXPLODED = 1e4  # a speed (m/s, rad/s) no body of ours can have; beyond it the physics is counted as failed
 
 
@@ -86,7 +85,7 @@ class Body(SkillEnv):
         if fixed_start is not None and not 0 <= fixed_start < bank_size:
             raise ValueError(f"fixed_start must be a bank index in [0, {bank_size}), got {fixed_start}")
         self.maze, self.orientation, spec = maze, orientation, self.edited_spec()
-        self.withheld += ORIENTATION_SIZE * orientation
+        self.withheld += facing.SIZE * orientation
         if maze is not None:
             collision.enclose(spec, maze, self.wall_condim, self.wall_tolerance)
         self.model = spec.compile()
@@ -105,7 +104,7 @@ class Body(SkillEnv):
         size = jax.eval_shape(lambda: self._observe_raw(self._start(jnp.zeros((), int), jnp.zeros(2)))).shape[0]
         self.obs_mean, self.obs_std = np.zeros(size), np.ones(size)
         if normalize:  # the axes of the torso are of unit length as they are
-            known = size - ORIENTATION_SIZE * orientation
+            known = size - facing.SIZE * orientation
             self.obs_mean[:known], self.obs_std[:known] = normalizer.load(self.name, known)
 
     # What a body file provides.
@@ -135,7 +134,7 @@ class Body(SkillEnv):
 
     def seen(self, quantities: Quantities) -> list[Array]:
         """The observation and, if asked for, the torso's x and y axes in the world."""
-        orientation = [torso_axes(quantities.qpos[3:7])] if self.orientation else []
+        orientation = [facing.axes(quantities.qpos[3:7])] if self.orientation else []
         return [*self.observe(quantities), *orientation]
 
     def sense(self, sensors: SensorQuantities) -> list[Array]:
@@ -285,26 +284,10 @@ class Body(SkillEnv):
         return (raw - self.obs_mean.astype(np.float32)) / (self.obs_std.astype(np.float32) + 1e-8)
 
     def _turned(self, observations: Array, angles: Array) -> Array:
-        size = len(self.obs_mean)
-        starts = np.array([*self.world_vectors, size - 6, size - 3])  # the torso's axes are the last two
-        other, sign = np.arange(size), np.zeros(size, np.float32)  # x turns with -y, y with x
-        other[starts], other[starts + 1] = starts + 1, starts
-        sign[starts], sign[starts + 1] = -1, 1
+        axes = len(self.obs_mean) - facing.SIZE  # the torso's come last
+        vectors = (*self.world_vectors, axes, axes + 3)
         mean, std = self.obs_mean.astype(np.float32), self.obs_std.astype(np.float32) + 1e-8
-        raw = observations * std + mean
-        cos, sin = jnp.cos(angles)[:, None], jnp.sin(angles)[:, None]
-        return jnp.where(sign == 0, observations, (cos * raw + sin * sign * raw[:, other] - mean) / std)
+        return facing.turn(observations, angles, vectors, mean, std)
 
     def _position(self, body: BodyState) -> Array:
         return body.physics.qpos[: self.position_size]
-
-
-def torso_axes(quaternion: Array) -> Array:
-    """[6, N] x and y axis in the world of the rotation [4, N]: its first two columns."""
-    w, x, y, z = quaternion
-    return jnp.stack(
-        [
-            *(1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)),
-            *(2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x)),
-        ]
-    )

@@ -110,6 +110,9 @@ def run_all(jobs: list[Job], on: list[int]) -> None:
                 reported = time.monotonic()
                 progress = "; ".join(job.progress() for job, _ in running.values())
                 print(f"{progress}; {len(waiting)} to come", flush=True)
+    except KeyboardInterrupt:
+        print("stopping, and saving what is under way; the same command goes on from there", flush=True)
+        raise
     finally:
         for _, process in running.values():
             process.terminate()
