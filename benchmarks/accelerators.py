@@ -2,7 +2,7 @@
 
     .venv-compilers/bin/python -m benchmarks.accelerators --envs point --targets v5e a100 --chips 1 4 16 [-- --bf16]
 
-`make test-accelerators` sets up .venv-compilers. No chip is needed; times are estimates (see genda_mjx/hlo.py).
+`make test-accelerators` sets up .venv-compilers. No chip is needed; times are estimates (see genda_mjx/costs.py).
 A row is a process of its own, and a body with contacts takes ten minutes to compile. Flags after -- go to every run.
 """
 

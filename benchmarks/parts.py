@@ -22,7 +22,7 @@ import envs
 from envs import physics
 from envs.physics import contacts
 from envs.physics.tree import kinematics
-from genda_mjx import agents, hlo, platform
+from genda_mjx import agents, costs, hlo, platform
 from genda_mjx.agents import Spec
 from genda_mjx.build import batch_shapes
 from genda_mjx.presets import preset
@@ -116,7 +116,7 @@ def measure(options: Options) -> dict[str, Any]:
         with open(options.text, "w") as file:
             file.write(text)
     program = hlo.parse(text)
-    estimate = hlo.estimate(program, target.chip, inside_loops=True)
+    estimate = costs.estimate(program, target.chip, inside_loops=True)
     total = max(estimate.total, 1e-12)
     return hlo.counts(program, inside_loops=True) | {
         "compile": seconds,

@@ -1,4 +1,4 @@
-"""What a compiled program says of itself: its operations, how often each runs, and a low-side estimate of their time.
+"""What a compiled program says of itself: its operations, and how often each runs. `costs.py` says how long they take.
 
 XLA's text (HLO) names every operation that is left after optimisation. A loop's body stands there once; how often it
 runs is read from its condition. `jax.named_scope`s of the program tell which part an operation belongs to.
@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from genda_mjx.platform import Chip
-
 BYTES = {"pred": 1, "s8": 1, "u8": 1, "bf16": 2, "f16": 2, "s16": 2, "u16": 2, "f32": 4, "s32": 4, "u32": 4}
 BYTES |= {"f64": 8, "s64": 8, "u64": 8}
 FREE = {  # opcodes that do nothing at run time
@@ -22,36 +20,10 @@ FREE = {  # opcodes that do nothing at run time
 COPIES = {"copy", "copy-start", "transpose"}
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "collective-permute", "all-to-all")
 HOST = ("infeed", "outfeed", "send", "recv")  # opcodes that talk to the host
-LAUNCH = 2.5e-6  # s, our assumption for one kernel of a GPU that does little; graphs of kernels need less
-# Cycles of what libtpu gives no estimate for, of shape [..., N, ..., n, n], read off its own schedules of n = 22 and 79
-# (docs/accelerators.md): Cholesky takes one matrix after the other, the inversion of a triangle 128 at a time.
-LIBRARY = {
-    'custom_call_target="Cholesky"': lambda copies, n: 162 * n * copies,
-    'custom_call_target="InvertDiagBlocks': lambda copies, n: 20 * n**2 * math.ceil(copies / 128),
-}
+# A library's factorisations of matrices [..., N, ..., n, n].
+CHOLESKY, TRIANGLE = 'custom_call_target="Cholesky"', 'custom_call_target="InvertDiagBlocks'
 KERNEL = "cholesky/pallas_call"  # scope of envs/physics/cholesky_kernel.py and of cholesky_cuda.py
-SCHEDULERS = 4  # in a core of a GPU; each starts one instruction of a warp in a cycle
 SCOPES = {"solver": "solver", "physics": "physics", "replay": "replay", "update": "updates", "rollout": "policy"}
-
-
-def cholesky_cycles(n: int, copies: int) -> int:
-    """Of envs/physics/cholesky_kernel.py: cycles that libtpu schedules for a turn of its loops, times their turns.
-
-    `benchmarks.factorisations` reads them off; for 128 copies panels of 8 columns are taken, for each of them those
-    left of it, and for each of these the rows below. Bringing the matrix in takes less and happens meanwhile.
-    """
-    panels = math.ceil(n / 8)
-    return math.ceil(copies / 128) * (50 + 270 * panels + 147 * math.comb(panels, 2) + 42 * math.comb(panels, 3))
-
-
-def cholesky_instructions(n: int) -> int:
-    """Of envs/physics/cholesky_cuda.py: what its one warp executes for a copy, in XLA's PTX.
-
-    `benchmarks.factorisations` counts them: so many for a column, for a tile on the diagonal, and for a product of
-    tiles, which are as many as pairs and, with repetition, triples of tiles.
-    """
-    tiles = math.ceil(n / 16)
-    return 165 * n + 150 * tiles + 210 * (math.comb(tiles, 2) + math.comb(tiles + 1, 3))
 
 
 class Instruction(NamedTuple):
@@ -67,35 +39,14 @@ class Instruction(NamedTuple):
         return found.group(1) if found else ""
 
     @property
-    def cycles(self) -> int:
-        found = re.search(r'"estimated_cycles":"(\d+)"', self.rest)
-        return int(found.group(1)) if found else self.library_cycles or self.kernel_cycles
-
-    @property
-    def library_cycles(self) -> int:
-        """Of a factorisation by the library; 0 for anything else."""
-        for name, cycles in LIBRARY.items():
-            if name in self.rest:
-                n = int(_arrays(self.shape)[0][1].split(",")[-1])
-                return cycles(elements(self.shape) // n**2, n)
-        return 0
+    def is_factorisation(self) -> bool:
+        """Whether it is one of a library's."""
+        return CHOLESKY in self.rest or TRIANGLE in self.rest
 
     @property
     def is_kernel(self) -> bool:
         """Whether it is our own Cholesky, which is a call but none of a library's."""
         return self.opcode == "custom-call" and KERNEL in self.scope
-
-    @property
-    def kernel_cycles(self) -> int:
-        """Of our own Cholesky [n, N] on a TPU; 0 for anything else."""
-        return cholesky_cycles(*map(int, _arrays(self.shape)[0][1].split(","))) if self.is_kernel else 0
-
-    def kernel_seconds(self, chip: Chip) -> float:
-        """Of our own Cholesky [N, n] on a GPU whose schedulers never wait; 0 for anything else."""
-        if not self.is_kernel:
-            return 0.0
-        copies, n = map(int, _arrays(self.shape)[0][1].split(","))
-        return math.ceil(copies / (SCHEDULERS * chip.gpu.cores)) * cholesky_instructions(n) / chip.clock
 
     def called(self, attribute: str) -> list[str]:
         """Computations that an attribute like body= or branch_computations= names."""
@@ -154,7 +105,7 @@ class Executed(NamedTuple):
             return "collectives"
         if self.op.opcode in COPIES:
             return "copies"
-        if self.op.library_cycles:
+        if self.op.is_factorisation:
             return "library factorisation"
         words = self.op.scope.split("/") + [word for scope in self.loops for word in scope.split("/")]
         return next((part for scope, part in SCOPES.items() if scope in words), "other")
@@ -200,12 +151,12 @@ def _closing(text: str) -> int:
 
 def nbytes(shape: str) -> int:
     """Bytes of a shape in XLA's text, of a tuple of all its parts; without padding."""
-    return sum(BYTES.get(kind, 0) * math.prod(map(int, filter(None, dims.split(",")))) for kind, dims in _arrays(shape))
+    return sum(BYTES.get(kind, 0) * math.prod(map(int, filter(None, dims.split(",")))) for kind, dims in arrays(shape))
 
 
 def elements(shape: str) -> int:
     """Elements of an array, of a tuple those of its first."""
-    found = _arrays(shape)
+    found = arrays(shape)
     return math.prod(map(int, filter(None, found[0][1].split(",")))) if found else 0
 
 
@@ -220,58 +171,9 @@ def padded_nbytes(shape: str) -> int:
     return total
 
 
-def _arrays(shape: str) -> list[tuple[str, str]]:
+def arrays(shape: str) -> list[tuple[str, str]]:
+    """Type and dimensions, as text, of an array or of each part of a tuple."""
     return re.findall(r"(\w+)\[([\d,]*)\]", shape)
-
-
-class Estimate(NamedTuple):
-    """Seconds of one iteration by part, and what they rest on."""
-
-    seconds: dict[str, float]
-    basis: str
-
-    @property
-    def total(self) -> float:
-        return sum(self.seconds.values())
-
-
-def estimate(program: Program, chip: Chip, inside_loops: bool = False) -> Estimate:
-    """A low-side guess, of all operations or of those inside loops only.
-
-    TPU: the compiler's own cycles per operation; it has none for asynchronous copies, and those of the library's
-    factorisations are `LIBRARY`'s. GPU: each kernel takes its launch, its bytes or, for a library product, its FLOPs,
-    for our Cholesky its instructions, whichever is longest.
-    """
-    seconds: Counter[str] = Counter()
-    shapes = {name: program.shapes(name) for name in program.computations}
-    for run in program.walk():
-        if inside_loops and not run.loops:
-            continue
-        if chip.platform == "tpu":
-            seconds[run.part] += run.times * run.op.cycles / chip.clock
-            continue
-        inputs = [shapes[run.computation].get(name, "") for name in run.op.operands]
-        moved = sum(map(nbytes, inputs)) + nbytes(run.op.shape)
-        computing = product_seconds(run.op, inputs, chip) or run.op.kernel_seconds(chip)
-        seconds[run.part] += run.times * max(LAUNCH, moved / chip.bandwidth, computing)
-    basis = (
-        f"the compiler's cycles at {chip.clock / 1e9:g} GHz; none for async copies"
-        if chip.platform == "tpu"
-        else f"{LAUNCH * 1e6:g} us per kernel, or its bytes at {chip.bandwidth / 1e9:,.0f} GB/s if that is longer"
-    )
-    return Estimate(dict(seconds.most_common()), basis)
-
-
-def product_seconds(op: Instruction, inputs: list[str], chip: Chip) -> float:
-    """Of a library's matrix product on a GPU, at the data sheet's rate for its inputs and precision; else 0."""
-    if "gemm" not in op.rest or len(inputs) < 2:
-        return 0.0
-    sizes = [int(size) for size in _arrays(op.shape)[0][1].split(",") if size]
-    batch = math.prod(sizes[:-2])  # of products [m, k] [k, n] -> [m, n], each the root of its three sizes' product
-    flops = 2 * math.sqrt(elements(inputs[0]) * elements(inputs[1]) * elements(op.shape) / batch)
-    if inputs[0].startswith("bf16"):
-        return flops / chip.bfloat16
-    return flops / (chip.float32 if "HIGHEST" in op.rest else chip.bfloat16 / 2)  # TF32: half of bfloat16's
 
 
 def counts(program: Program, inside_loops: bool = False) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 jax compiles for the description of a chip ("compile-only"): libtpu and the CUDA plugin hold the real compilers and need
 neither chip nor driver. What comes out is the program that would run there, with its exact memory; its time can only be
-estimated (`hlo.py`).
+estimated (`costs.py`).
 """
 
 import importlib.util

@@ -12,7 +12,7 @@ import numpy as np
 
 from envs.base import SkillEnv
 from genda_mjx import config as configuration
-from genda_mjx import hlo, platform, schedule
+from genda_mjx import costs, hlo, platform, schedule
 from genda_mjx.build import Built, build, check
 from genda_mjx.config import Config
 from genda_mjx.platform import GB, Target
@@ -50,7 +50,7 @@ def measure(built: Built, target: Target, compiled: Any, scratch: int) -> dict[s
     """Bytes on one chip by the compiler's count, and estimates of an iteration."""
     memory, program = compiled.memory_analysis(), hlo.parse(compiled.as_text())
     arguments, code = memory.argument_size_in_bytes, memory.generated_code_size_in_bytes  # results take over arguments
-    estimate, plan = hlo.estimate(program, target.chip), built.schedule
+    estimate, plan = costs.estimate(program, target.chip), built.schedule
     ring = max(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(built.program.abstract.ring)) // target.count
     runs = list(program.walk())
     guess = schedule.estimate(
