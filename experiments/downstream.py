@@ -124,7 +124,7 @@ def cells(options: Options, table: Table, flags: list[str]) -> list[Cell]:
     found = []
     for body in table.bodies:
         out = options.out and str(Path(options.out) / body)
-        chosen = run.Options(options.table, body, options.preset, table.seeds, out=out)
+        chosen = run.Options(options.table, body, preset=options.preset, seeds=table.seeds, out=out)
         grid = Experiment(table.shows, table.bodies, table.seeds, {name: VARIANTS[name] for name in table.variants})
         for config in run.grid(chosen, grid, flags):
             if len(table.shares) > 1:

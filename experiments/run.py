@@ -37,6 +37,7 @@ class Options:
     # of ours
     experiment: tyro.conf.Positional[str]
     env: str = ""  # body; the paper's first for this experiment if not given
+    variants: tuple[str, ...] = ()  # some of the experiment's; all if not given
     preset: str = "paper"  # as in train.py; small is for a CPU
     seeds: int = 0  # how many; the paper's number if not given
     together: bool = False  # the seeds of a variant side by side in one program (pays at small widths)
@@ -45,6 +46,19 @@ class Options:
     out: str = ""  # folder of the grid; empty means runs/experiments/<experiment>-<env>
     dry_run: bool = False  # print the runs and their cost, train nothing
     draw_only: bool = False  # draw what there is
+
+
+def select(options: Options) -> Experiment:
+    """The experiment with the user's choice of variants."""
+    if options.experiment not in EXPERIMENTS:
+        raise UserError(f"unknown experiment {options.experiment!r}; choose one of {', '.join(EXPERIMENTS)}")
+    experiment = EXPERIMENTS[options.experiment]
+    chosen = options.variants or tuple(experiment.variants)
+    unknown = [name for name in chosen if name not in experiment.variants]
+    if unknown:
+        known = ", ".join(experiment.variants)
+        raise UserError(f"unknown variant {unknown[0]!r}; {options.experiment} has {known}")
+    return experiment._replace(variants={name: experiment.variants[name] for name in chosen})
 
 
 def grid(options: Options, experiment: Experiment, flags: list[str]) -> list[Config]:
@@ -139,9 +153,7 @@ def jobs_here(asked: int) -> int:
 
 def main() -> None:
     options, flags = tyro.cli(Options, return_unknown_args=True)
-    if options.experiment not in EXPERIMENTS:
-        raise UserError(f"unknown experiment {options.experiment!r}; choose one of {', '.join(EXPERIMENTS)}")
-    experiment = EXPERIMENTS[options.experiment]
+    experiment = select(options)
     configs = grid(options, experiment, flags)
     for config in configs:
         configuration.validate(config)

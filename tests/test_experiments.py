@@ -37,6 +37,23 @@ def test_every_variant_is_a_run_that_train_accepts(name, tmp_path):
     assert together == 3
 
 
+def test_some_variants_are_chosen_by_name():
+    options = run.Options("claims", variants=("no_cib", "genda"), seeds=2)
+    configs = run.grid(options, run.select(options), [])
+    assert [Path(config.out).name for config in configs] == [
+        "no_cib-seed0",
+        "genda-seed0",
+        "no_cib-seed1",
+        "genda-seed1",
+    ]
+    for options, complaint in {
+        run.Options("claims", variants=("cic",)): "unknown variant 'cic'; claims has genda, no_relabel",
+        run.Options("claim"): "unknown experiment 'claim'; choose one of methods",
+    }.items():
+        with pytest.raises(UserError, match=complaint):
+            run.select(options)
+
+
 def test_grid_trains_what_is_missing(tmp_path, capsys):
     experiment = Experiment("toy", ("point",), 1, {"a": ("--algo", "metra"), "b": ("--algo", "csf")})
 
