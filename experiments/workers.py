@@ -81,7 +81,9 @@ def on_core(job: Job, core: int) -> None:
         start.main(job.work)
 
 
-def interrupt(*_: Any) -> None:
+def interrupt(number: int, frame: Any) -> None:
+    if number not in signals.STOPS:
+        signal.signal(number, signal.SIG_IGN)  # a closed terminal may say so twice
     raise KeyboardInterrupt
 
 
@@ -91,7 +93,8 @@ def run_all(jobs: list[Job], on: list[int]) -> None:
     A stop is passed on once, so that every job saves; the first one that fails stops the others in the same way.
     """
     context, waiting, running = multiprocessing.get_context("spawn"), list(jobs), dict[int, Running]()
-    previous, reported = signal.signal(signal.SIGTERM, interrupt), time.monotonic()
+    stops = (signal.SIGTERM, *signals.hang_ups())
+    previous, reported = {number: signal.signal(number, interrupt) for number in stops}, time.monotonic()
     try:
         while waiting or running:
             for core in on:
@@ -118,7 +121,8 @@ def run_all(jobs: list[Job], on: list[int]) -> None:
             process.terminate()
         for _, process in running.values():
             process.join()
-        signal.signal(signal.SIGTERM, previous)
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def finish(job: Job, code: int) -> None:

@@ -239,7 +239,9 @@ def test_a_second_signal_ends_a_command_that_python_cannot_interrupt():
         process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP))]
+)
 def test_signal_saves_and_exits_cleanly(tmp_path, number):
     run = tmp_path / "run"
     command = [word if word != "3200" else "400000" for word in train_command(run, *SMALL)]

@@ -1,6 +1,9 @@
 """What the user sees and keeps: progress lines, csv rows, optional loggers that never stop a run, plots."""
 
 import io
+import os
+import pty
+import signal
 import sys
 import time
 import types
@@ -15,6 +18,7 @@ from genda_mjx.agents.skills import SkillSpace
 from genda_mjx.runs import plots
 from genda_mjx.runs.loggers import Loggers, wandb_id
 from genda_mjx.runs.report import MetricsCsv, Progress, duration, headline_text, rounded
+from genda_mjx.runs.signals import StopRequest
 from genda_mjx.runs.train import offset_hint
 
 
@@ -55,6 +59,53 @@ def test_live_line_is_rewritten_on_a_terminal(monkeypatch):
     progress.show("x" * 100)
     progress.say("stays")
     assert out.getvalue() == "\r\x1b[K" + "x" * 30 + "\r\x1b[Kstays\n"
+
+
+@pytest.mark.parametrize("pair", [os.pipe, pty.openpty])
+def test_output_that_nobody_reads_asks_the_run_to_save_and_end(pair):
+    """As when the `head` or `tee` of a pipe has ended, or a terminal was closed: no error, and not lost work."""
+    reader, writer = pair()
+    with os.fdopen(writer, "w") as out:
+        progress = Progress(out)
+        assert progress.live == (pair is pty.openpty)
+        with StopRequest(progress) as stop:
+            progress.say("read")
+            assert not stop.asked
+            os.close(reader)
+            progress.show("step 1", now=True)
+            assert stop.asked
+            progress.say("nobody hears it")
+
+
+def test_a_closed_terminal_asks_once_however_often_it_says_so():
+    with StopRequest(Progress(io.StringIO())) as stop:
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)  # the kernel and the shell both send it
+        assert stop.asked
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_a_run_under_nohup_outlives_its_terminal():
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with StopRequest(Progress(io.StringIO())) as stop:
+            signal.raise_signal(signal.SIGHUP)
+            assert not stop.asked
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+
+
+def test_a_signal_in_the_middle_of_a_line_does_not_wait_for_it():
+    out = io.StringIO()
+    progress = Progress(out)
+    with StopRequest(progress) as stop, progress._lock:  # as the main thread has it while it writes
+        signal.raise_signal(signal.SIGTERM)
+        assert stop.asked and not out.getvalue()
+    deadline = time.monotonic() + 10
+    while "saving" not in out.getvalue():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_duration():

@@ -51,6 +51,17 @@ def call(capsys, flag: str, work) -> str:
     return error
 
 
+@pytest.mark.parametrize("script", ["train.py", "eval.py"])
+def test_help_may_be_cut_short(script):
+    """As in `python train.py --help | head -1`."""
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / script), "--help"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    process.stdout.close()
+    _, complaint = process.communicate(timeout=60)
+    assert (process.returncode, complaint) == (start.UNREAD, "")
+
+
 @pytest.fixture
 def nothing_is_built(monkeypatch):
     """Fails if a mistake is noticed only after a body was built."""

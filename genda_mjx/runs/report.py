@@ -1,6 +1,7 @@
 """What a run tells: a live line from the first second, and metrics.csv."""
 
 import csv
+import errno
 import os
 import sys
 import threading
@@ -12,6 +13,14 @@ from typing import Any
 
 from envs.base import SkillEnv
 
+NOBODY_READS = (errno.EPIPE, errno.EIO)  # the reader of a pipe has ended; the terminal was closed
+
+
+def let_go(out: Any) -> None:
+    """Sends what is still written to a stream nowhere, so that nothing fails by it."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), out.fileno())
+
 
 class Progress:
     """One line that is rewritten on a terminal; elsewhere a line now and then."""
@@ -22,24 +31,35 @@ class Progress:
         """silent: says nothing, in a process that is not the lead."""
         self.out, self.silent = out or sys.stdout, silent
         self.live = self.out.isatty() and not silent
+        self.cut_off = False  # nobody reads it any more
         self._last = 0.0
         self._lock = threading.Lock()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        with self._lock:
+            try:
+                yield
+                self.out.flush()
+            except OSError as error:
+                if error.errno not in NOBODY_READS:
+                    raise
+                let_go(self.out)
+                self.live, self.cut_off = False, True
 
     def say(self, text: str) -> None:
         """Prints a line that stays."""
         if self.silent:
             return
-        with self._lock:
+        with self._writing():
             self.out.write(("\r\x1b[K" if self.live else "") + text + "\n")
-            self.out.flush()
 
     def show(self, text: str, now: bool = False) -> None:
         """Shows the current state, until the next replaces it."""
         if self.live:
-            with self._lock:
+            with self._writing():
                 width = max(os.get_terminal_size(self.out.fileno()).columns - 1, 20)
                 self.out.write("\r\x1b[K" + text[:width])
-                self.out.flush()
         elif now or time.monotonic() - self._last >= self.QUIET_SECONDS:
             self._last = time.monotonic()
             self.say(text)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: finish the iteration, save, go."""
+"""Ctrl-C, SIGTERM, a closed terminal: finish the iteration, save, go."""
 
 import contextlib
 import os
@@ -15,15 +15,28 @@ GRACE = 2.0  # s in which the main thread may still end by itself
 QUIT = 130  # exit code after Ctrl-C
 
 
+def hang_ups() -> tuple[signal.Signals, ...]:
+    """The signal of a closed terminal, unless it is to be ignored (nohup). It may come twice, from kernel and shell."""
+    number = getattr(signal, "SIGHUP", None)
+    return () if number is None or signal.getsignal(number) == signal.SIG_IGN else (number,)
+
+
 class StopRequest:
-    """While it is entered, SIGTERM and Ctrl-C ask the loop to end after the iteration; a second one ends at once."""
+    """While it is entered, SIGTERM and Ctrl-C ask the loop to end after the iteration; a second one ends at once.
+
+    A closed terminal asks too, and so does a pipe that nobody reads any more.
+    """
 
     def __init__(self, progress: Progress):
-        self.asked = False
+        self._signalled = False
         self._progress = progress
 
+    @property
+    def asked(self) -> bool:
+        return self._signalled or self._progress.cut_off
+
     def __enter__(self) -> "StopRequest":
-        self._previous = {number: signal.signal(number, self._handle) for number in STOPS}
+        self._previous = {number: signal.signal(number, self._handle) for number in (*STOPS, *hang_ups())}
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -31,10 +44,13 @@ class StopRequest:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: Any) -> None:
-        if self.asked:
+        if not self._signalled:
+            self._signalled = True
+            text = f"{signal.Signals(number).name}: finishing the iteration, then saving (again: quit at once)"
+            # In a thread, as the main one may be in the middle of a line and has its lock.
+            threading.Thread(target=self._progress.say, args=(text,)).start()
+        elif number in STOPS:
             raise KeyboardInterrupt
-        self.asked = True
-        self._progress.say(f"{signal.Signals(number).name}: finishing the iteration, then saving (again: quit at once)")
 
 
 @contextlib.contextmanager

@@ -13,7 +13,9 @@ from envs.physics import cholesky_cuda
 from genda_mjx.config import UserError
 from genda_mjx.runs import signals
 from genda_mjx.runs.checkpoint import NO_ROOM, NotWritten
+from genda_mjx.runs.report import NOBODY_READS, let_go
 
+UNREAD = 141  # exit code where nobody reads the output, as a shell has it
 PLUGINS = {"cuda": "cuda12", "gpu": "cuda12", "tpu": "tpu"}  # jax platform -> what to install with jax
 
 
@@ -103,6 +105,9 @@ def main(work: Callable[[], object], flag: str = "--out") -> None:
     except KeyboardInterrupt:  # the second Ctrl-C: at once, without a checkpoint of the iteration under way
         sys.exit(signals.QUIT)
     except OSError as error:  # no permission, disk full, read-only: the system's own reason
+        if error.errno in NOBODY_READS and error.filename is None:  # as in `train.py --help | head`
+            let_go(sys.stdout)
+            sys.exit(UNREAD)
         if error.errno in NO_ROOM:
             sys.exit(complain(f"cannot write to the folder of {flag}: {error.strerror}; make room, then start again"))
         if error.filename is None:
