@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from genda_mjx.config import UserError
 
-# Columns of the table, where a csv has them.
+# Columns of the table, where any csv has them.
 BESIDE = ("alignment", "upright_share", "mean_distance", "directness", "late_alignment")
 RANDOM = "random_"  # before the headline's name: a random policy's
 
@@ -83,8 +83,9 @@ def beside_at(curves: list[Curve], name: str, step: int) -> str:
 def table(found: dict[str, list[Curve]]) -> str:
     """Measures at the last step that all seeds of a variant have reached, the headline also over its last three."""
     headline = next(iter(found.values()))[0].headline
+    beside = [name for name in BESIDE if any(name in curve.beside for curves in found.values() for curve in curves)]
     names = ["variant", "seeds", "steps", f"{headline}, mean", "std", "each seed", "last three evaluations"]
-    names += ["random policy", *(name.replace("_", " ") for name in BESIDE)]
+    names += ["random policy", *(name.replace("_", " ") for name in beside)]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, curves in found.items():
         steps, values = common(curves)
@@ -94,7 +95,7 @@ def table(found: dict[str, list[Curve]]) -> str:
         digits = 0 if headline == "coverage" else 1  # of hundreds of bins or of a few tasks
         cells = [name, str(len(curves)), f"{steps[-1]:,}", f"{last.mean():.{digits}f}", f"{last.std():.{digits}f}"]
         cells += [", ".join(f"{value:g}" for value in last), f"{recent:.1f}", f"{random:.0f}"]
-        cells += [beside_at(curves, other, steps[-1]) for other in BESIDE]
+        cells += [beside_at(curves, other, steps[-1]) for other in beside]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

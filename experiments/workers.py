@@ -1,6 +1,6 @@
 """Much work on the cores of one machine: each run, or controller, in a process of its own on one core.
 
-Threads that share one run's small products wait for each other; runs on their own cores do not (docs/performance.md).
+Threads that share one run's small products wait for each other; runs on their own cores do not.
 """
 
 import csv
