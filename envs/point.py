@@ -28,7 +28,8 @@ class Point(Body):
         spec.modelname = "point"
         spec.option.timestep = TIMESTEP
         body = spec.worldbody.add_body(name="torso", pos=[0, 0, RADIUS])
-        body.add_geom(name="torso", type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[RADIUS, 0, 0], mass=MASS)
+        sphere = body.add_geom(name="torso", type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[RADIUS, 0, 0], mass=MASS)
+        sphere.condim = 1  # a contact has the larger one of its two geoms'
         for axis, direction in (("x", [1, 0, 0]), ("y", [0, 1, 0])):
             body.add_joint(name=axis, type=mujoco.mjtJoint.mjJNT_SLIDE, axis=direction, damping=DAMPING)
             motor = spec.add_actuator(

@@ -83,15 +83,23 @@ INTO_WALLS = [
     ((6, 0), (0, 1), (1, 6.5 - 0.2)),
     ((6, 6), (0, -1), (1, -0.5 + 0.2)),
 ]
-POINT_STEPS = 84  # agent steps: the longest run-up takes 2.2 s, and 2 s at the wall
+POINT_STEPS = 84  # agent steps of 0.05 s: the longest run-up takes 2.2 s, and 2 s at the wall
+ALONG_A_WALL = ((6, 1), (1, 0.5))  # start and thrust: into the right wall, and up along it
+
+
+def way_alone(thrust: float, seconds: float) -> float:
+    """m, that a puck goes from rest along one axis: to 5 m/s times the thrust, with a time constant of 1 s."""
+    return 5 * thrust * (seconds - 1 + np.exp(-seconds))
 
 
 def test_point_driven_into_walls_stays_outside():
-    """Against each wall for 2 s, and random thrusts everywhere, which slide along walls and around corners."""
+    """Against each wall for 2 s, along one, and random thrusts everywhere: along walls and around corners."""
     env, rng = task_of("point", "maze_hard").env, np.random.default_rng(0)
     cells = np.array(sorted(FREE_CELLS["maze_hard"]))[rng.integers(37, size=121)]
-    starts = np.concatenate([[row[0] for row in INTO_WALLS], cells]).astype(np.float32)
-    thrusts = np.concatenate([[row[1] for row in INTO_WALLS], rng.uniform(-1, 1, (121, 2))]).astype(np.float32)
+    slide, pushed_up = ALONG_A_WALL
+    starts = np.concatenate([[row[0] for row in INTO_WALLS], cells, [slide]]).astype(np.float32)
+    thrusts = [[row[1] for row in INTO_WALLS], rng.uniform(-1, 1, (121, 2)), [pushed_up]]
+    thrusts = np.concatenate(thrusts).astype(np.float32)
 
     @jax.jit
     def run(starts, thrusts):
@@ -107,6 +115,9 @@ def test_point_driven_into_walls_stays_outside():
     assert depth.max() < 0.15, "more than the way of one physics step at 5 m/s, 0.125 m, and the wall's give"
     for row, (_, _, (axis, rest)) in enumerate(INTO_WALLS):
         assert path[-1, row, axis] == pytest.approx(rest, abs=0.03)
+    for step in (10, 20, 30):  # without friction: the wall does not slow it down
+        y = slide[1] + way_alone(pushed_up[1], 0.05 * step)
+        np.testing.assert_allclose(path[step - 1, -1], [6.5 - 0.2, y], atol=0.05)
 
 
 # Start (in cells) and direction: each wall once, and past the block's two edges.
