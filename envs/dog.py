@@ -26,6 +26,7 @@ class Dog(Body):
     control_timestep = 0.015
     world_vectors = (0,)
     stands = True
+    upright_cosine = 0.7  # on its side the axis is level, often a little above it
     normalizer_episodes = 256
     # Random rollouts of the dog spread over a metre, because it starts at 2 m/s; GenDa's preset has 0.2 m, as for a dog
     # that starts at rest. The spread sets how fast far-away positions saturate the networks: the preset's is kept.

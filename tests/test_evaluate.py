@@ -7,6 +7,8 @@ from conftest import raw_env
 from trainer_helpers import Walk, build, tiny
 
 from envs import measures
+from envs.dog import Dog
+from envs.humanoid import Humanoid
 from genda_mjx import evaluate
 from genda_mjx.agents.skills import SkillSpace
 
@@ -66,6 +68,13 @@ def test_upright_is_the_torso_above_the_horizon():
     turned = np.stack([np.cos(angle / 2), 0 * angle, 0 * angle, np.sin(angle / 2)], -1)
     assert measures.upright_share(tilted) == 0.5 and measures.upright_share(turned) == 1
     assert measures.upright_share(tilted, 0.9) == 0.25
+
+
+@pytest.mark.parametrize("body", [Dog, Humanoid])
+def test_a_trunk_that_lies_is_not_upright(body):
+    angle = np.radians([0, 30, 70, 90, 110])  # about x: on its feet, leaning, and on its side, where some lie a bit up
+    tilted = np.stack([np.cos(angle / 2), np.sin(angle / 2), 0 * angle, 0 * angle], -1)
+    assert measures.upright_share(tilted, body.upright_cosine) == 2 / 5
 
 
 @pytest.mark.parametrize("kind", ["directions", "list"])
