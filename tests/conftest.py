@@ -8,6 +8,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # XLA's cache messages would
 import dataclasses
 import functools
 import pathlib
+import signal
 from collections.abc import Callable
 
 import jax
@@ -51,3 +52,11 @@ BODIES = tuple(name for name in envs.NAMES if name != "kitchen")  # which has a 
 @pytest.fixture(params=BODIES)
 def any_env(request) -> envs.SkillEnv:
     return raw_env(request.param)
+
+
+@pytest.fixture
+def in_a_terminal():
+    """Makes a hang-up end this process and those that it starts, as in a terminal, also where tests run under nohup."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)

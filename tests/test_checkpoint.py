@@ -239,6 +239,7 @@ def test_a_second_signal_ends_a_command_that_python_cannot_interrupt():
         process.kill()
 
 
+@pytest.mark.usefixtures("in_a_terminal")
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGINT, signal.SIGHUP))]
 )

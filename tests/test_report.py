@@ -77,6 +77,7 @@ def test_output_that_nobody_reads_asks_the_run_to_save_and_end(pair):
             progress.say("nobody hears it")
 
 
+@pytest.mark.usefixtures("in_a_terminal")
 def test_a_closed_terminal_asks_once_however_often_it_says_so():
     with StopRequest(Progress(io.StringIO())) as stop:
         signal.raise_signal(signal.SIGHUP)
@@ -86,14 +87,12 @@ def test_a_closed_terminal_asks_once_however_often_it_says_so():
             signal.raise_signal(signal.SIGTERM)
 
 
+@pytest.mark.usefixtures("in_a_terminal")
 def test_a_run_under_nohup_outlives_its_terminal():
-    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with StopRequest(Progress(io.StringIO())) as stop:
-            signal.raise_signal(signal.SIGHUP)
-            assert not stop.asked
-    finally:
-        signal.signal(signal.SIGHUP, previous)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with StopRequest(Progress(io.StringIO())) as stop:
+        signal.raise_signal(signal.SIGHUP)
+        assert not stop.asked
 
 
 def test_a_signal_in_the_middle_of_a_line_does_not_wait_for_it():
