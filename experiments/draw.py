@@ -116,7 +116,7 @@ def draw(folder: Path, title: str = "", order: list[str] | None = None, unit: st
         axes.plot(steps, mean, color=f"C{index}", marker=".", label=f"{name} ({len(curves)})")
         axes.fill_between(steps, mean - spread, mean + spread, color=f"C{index}", alpha=0.2, linewidth=0)
     random = [curve.random for curves in found.values() for curve in curves]  # differs with the start of an episode
-    axes.axhspan(min(random), max(random), facecolor="lightgrey", edgecolor="grey", label="random policy")
+    axes.axhspan(min(random), max(random), facecolor="lightgrey", edgecolor="grey", zorder=0, label="random policy")
     axes.set_title(textwrap.fill(title or folder.name, 56))  # no wider than the axes: the legend is beside them
     axes.set(xlabel="environment steps", ylabel=headline + (f" ({unit})" if unit else ""))
     figure.legend(title="variant (seeds)", loc="outside right upper")
